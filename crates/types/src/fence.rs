@@ -1,0 +1,79 @@
+//! The fence: every identity that must match before anything acts (D3).
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{BootId, ClusterId, NodeId, OperationId, SessionId, TargetId};
+use crate::role::Role;
+
+/// Durable counter of a session's assignments. Zero means never assigned; the first assignment is one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Generation(u64);
+
+impl Generation {
+    /// The state of a session that was never assigned.
+    pub const NEVER: Generation = Generation(0);
+    /// The largest generation that a database's signed 64-bit column holds.
+    pub const MAX: Generation = Generation(i64::MAX as u64);
+
+    /// Generation `value`, or `None` past [`Generation::MAX`].
+    pub const fn new(value: u64) -> Option<Self> {
+        if value <= Self::MAX.0 {
+            Some(Self(value))
+        } else {
+            None
+        }
+    }
+
+    /// The number itself.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The generation after this one, or `None` at the end of the range.
+    pub const fn next(self) -> Option<Self> {
+        Self::new(self.0.saturating_add(1))
+    }
+}
+
+impl std::fmt::Display for Generation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One assignment's complete identity. Two fences are the same authority only when every field is equal.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Fence {
+    /// The shared authority that issued the assignment.
+    pub cluster: ClusterId,
+    /// The reusable slot that is assigned.
+    pub session: SessionId,
+    /// Which assignment of that slot this is.
+    pub generation: Generation,
+    /// The node whose broker owns the session.
+    pub controller_node: NodeId,
+    /// The boot of that node which reserved it.
+    pub controller_boot: BootId,
+    /// The encoding device that the capacity was taken from.
+    pub target: TargetId,
+    /// The boot of the node that owns the device.
+    pub target_boot: BootId,
+    /// The role that the capacity was taken for.
+    pub role: Role,
+    /// The idempotency key under which it was reserved.
+    pub operation: OperationId,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generations_stop_at_the_end_of_the_database_column() {
+        assert_eq!(Generation::NEVER.next(), Generation::new(1));
+        assert_eq!(Generation::MAX.next(), None);
+        assert_eq!(Generation::new(u64::MAX), None);
+    }
+}
