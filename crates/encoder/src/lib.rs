@@ -1,1 +1,24 @@
-//! Placeholder replaced by the crate's own opening.
+//! What an encoder promises, whoever keeps the promise.
+//!
+//! Local FFmpeg and a remote worker are two implementations of the same small port: [`Encoder`] says what it
+//! supports and starts an [`Execution`]; the execution serves resources, takes controls, can be observed, and
+//! is retired. Requests, resources and capabilities are data. Whoever started an execution is responsible for
+//! it until its [`Retirement`] is proved; nothing else ends that responsibility, least of all silence.
+
+pub mod capabilities;
+pub mod media;
+pub mod observation;
+pub mod port;
+pub mod request;
+
+pub use capabilities::{Capabilities, Unsupported, supports_request};
+pub use media::{ByteStream, Pieces, Served, ServedMedia};
+pub use observation::{EncoderState, Ended, Observation};
+pub use port::{
+    BoxFuture, Control, Encoder, Execution, Input, Refusal, RetireError, Retirement, Revision, ServeError,
+    Start, StartError, Started,
+};
+pub use request::{
+    AudioAction, AudioCodec, AudioEncode, AudioTrack, Protocol, RationalRate, Request, Resource,
+    SegmentContainer, VideoAction, VideoCodec, VideoEncode, VideoTrack,
+};

@@ -3,9 +3,11 @@
 
 pub mod facts;
 pub mod ticks;
+pub mod timeline;
 
 pub use facts::{
     AudioFacts, ChromaSampling, Codec, Color, Container, Facts, FactsSource, FieldOrder, Gap, Keyframes,
     MasteringKind, Rational, Rotation, Stream, StreamKind, SubtitleFacts, VideoFacts,
 };
 pub use ticks::Ticks;
+pub use timeline::{Cut, Timeline, TimelineError};
