@@ -1,1 +1,3 @@
-//! Placeholder replaced by the crate's own opening.
+//! Playbacks: who may watch what, how it is sent to them, and the public HTTP surface.
+
+pub mod ports;
