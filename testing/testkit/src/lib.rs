@@ -1,1 +1,3 @@
-//! x
+//! What tests of several crates share: real servers of the kinds that ether talks to.
+
+pub mod postgres;

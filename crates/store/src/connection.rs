@@ -1,0 +1,193 @@
+//! One connection of either engine, and the few statements that differ between them.
+
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
+
+use crate::value::{Row, RowKind, Sql, Value};
+
+/// How a new connection is made.
+#[derive(Clone)]
+pub(crate) enum Connector {
+    Sqlite(Box<SqliteConnectOptions>),
+    Postgres(Box<PgConnectOptions>),
+}
+
+pub(crate) struct Connection {
+    wire: Wire,
+    /// SQLite's busy timeout as last set, so that it is not set again for nothing.
+    busy: Option<Duration>,
+}
+
+enum Wire {
+    Sqlite(SqliteConnection),
+    Postgres(PgConnection),
+}
+
+impl Connector {
+    pub(crate) async fn connect(&self) -> Result<Connection, sqlx::Error> {
+        let wire = match self {
+            Connector::Sqlite(options) => Wire::Sqlite(SqliteConnection::connect_with(options).await?),
+            Connector::Postgres(options) => Wire::Postgres(PgConnection::connect_with(options).await?),
+        };
+        Ok(Connection { wire, busy: None })
+    }
+}
+
+impl Connection {
+    pub(crate) fn is_postgres(&self) -> bool {
+        matches!(self.wire, Wire::Postgres(_))
+    }
+
+    /// Runs a text without parameters, several statements included, and returns every row of all of them.
+    pub(crate) async fn raw(&mut self, text: String) -> Result<Vec<Row>, sqlx::Error> {
+        let query = sqlx::raw_sql(AssertSqlSafe(text));
+        Ok(match &mut self.wire {
+            Wire::Sqlite(wire) => rows(query.fetch_all(wire).await?, RowKind::Sqlite),
+            Wire::Postgres(wire) => rows(query.fetch_all(wire).await?, RowKind::Postgres),
+        })
+    }
+
+    pub(crate) async fn query(&mut self, sql: &Sql, values: &[Value]) -> Result<Vec<Row>, sqlx::Error> {
+        Ok(match &mut self.wire {
+            Wire::Sqlite(wire) => {
+                let mut query = sqlx::query::<sqlx::Sqlite>(AssertSqlSafe(sql.0.clone()));
+                for value in values {
+                    query = match value {
+                        Value::Text(text) => query.bind(text.clone()),
+                        Value::Integer(integer) => query.bind(*integer),
+                    };
+                }
+                rows(wire.fetch_all(query).await?, RowKind::Sqlite)
+            }
+            Wire::Postgres(wire) => {
+                let mut query = sqlx::query::<sqlx::Postgres>(AssertSqlSafe(sql.0.clone()));
+                for value in values {
+                    query = match value {
+                        Value::Text(text) => query.bind(text.as_deref()),
+                        Value::Integer(integer) => query.bind(*integer),
+                    };
+                }
+                rows(wire.fetch_all(query).await?, RowKind::Postgres)
+            }
+        })
+    }
+
+    pub(crate) async fn execute(&mut self, sql: &Sql, values: &[Value]) -> Result<u64, sqlx::Error> {
+        Ok(match &mut self.wire {
+            Wire::Sqlite(wire) => {
+                let mut query = sqlx::query::<sqlx::Sqlite>(AssertSqlSafe(sql.0.clone()));
+                for value in values {
+                    query = match value {
+                        Value::Text(text) => query.bind(text.clone()),
+                        Value::Integer(integer) => query.bind(*integer),
+                    };
+                }
+                wire.execute(query).await?.rows_affected()
+            }
+            Wire::Postgres(wire) => {
+                let mut query = sqlx::query::<sqlx::Postgres>(AssertSqlSafe(sql.0.clone()));
+                for value in values {
+                    query = match value {
+                        Value::Text(text) => query.bind(text.as_deref()),
+                        Value::Integer(integer) => query.bind(*integer),
+                    };
+                }
+                wire.execute(query).await?.rows_affected()
+            }
+        })
+    }
+
+    /// Opens a writing transaction that holds the lock, before anything is read (P14).
+    ///
+    /// On PostgreSQL the whole opening is one message, and its last row is the server's clock read after the
+    /// lock was got; on SQLite, whose clock is this process's own, the answer is `None`.
+    pub(crate) async fn begin_write(
+        &mut self,
+        lock: i64,
+        lock_wait: Duration,
+        total: Duration,
+    ) -> Result<Option<i64>, sqlx::Error> {
+        if self.is_postgres() {
+            // Zero would mean "for ever" to the server.
+            let lock_ms = lock_wait.as_millis().max(1);
+            let total_ms = total.as_millis().max(1);
+            let text = format!(
+                "BEGIN; SET LOCAL lock_timeout = {lock_ms}; SET LOCAL statement_timeout = {total_ms}; \
+                 SELECT pg_advisory_xact_lock({lock}); {POSTGRES_NOW}"
+            );
+            let rows = self.raw(text).await?;
+            return now_of(rows.last()).map(Some);
+        }
+        self.set_busy(lock_wait).await?;
+        self.raw("BEGIN IMMEDIATE".to_owned()).await?;
+        Ok(None)
+    }
+
+    /// Opens a transaction that reads one state of the database and cannot write.
+    pub(crate) async fn begin_read(
+        &mut self,
+        wait: Duration,
+        total: Duration,
+    ) -> Result<Option<i64>, sqlx::Error> {
+        if self.is_postgres() {
+            let total_ms = total.as_millis().max(1);
+            let text = format!(
+                "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = {total_ms}; \
+                 {POSTGRES_NOW}"
+            );
+            let rows = self.raw(text).await?;
+            return now_of(rows.last()).map(Some);
+        }
+        self.set_busy(wait).await?;
+        self.raw("BEGIN".to_owned()).await?;
+        Ok(None)
+    }
+
+    async fn set_busy(&mut self, wait: Duration) -> Result<(), sqlx::Error> {
+        // Rounded up to 64 ms so that a bound that shrinks by a little is not a statement of its own.
+        let millis = wait.as_millis().min(600_000).next_multiple_of(64);
+        let wait = Duration::from_millis(u64::try_from(millis).unwrap_or(600_000));
+        if self.busy != Some(wait) {
+            self.raw(format!("PRAGMA busy_timeout = {millis}")).await?;
+            self.busy = Some(wait);
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn commit(&mut self) -> Result<(), sqlx::Error> {
+        self.raw("COMMIT".to_owned()).await.map(drop)
+    }
+
+    pub(crate) async fn rollback(&mut self) -> Result<(), sqlx::Error> {
+        self.raw("ROLLBACK".to_owned()).await.map(drop)
+    }
+
+    /// Says goodbye, for at most a second; a connection that cannot is dropped.
+    pub(crate) async fn close(self) {
+        let goodbye = async {
+            match self.wire {
+                Wire::Sqlite(wire) => wire.close().await,
+                Wire::Postgres(wire) => wire.close().await,
+            }
+        };
+        // Nothing depends on the answer: the transaction before this one was settled already.
+        let _ = tokio::time::timeout(Duration::from_secs(1), goodbye).await;
+    }
+}
+
+/// The PostgreSQL server's clock in microseconds (P20). Unqualified, so that a test's schema may stand in
+/// front of `pg_catalog` with a clock of its own.
+pub(crate) const POSTGRES_NOW: &str =
+    "SELECT CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000) AS BIGINT)";
+
+fn now_of(row: Option<&Row>) -> Result<i64, sqlx::Error> {
+    row.and_then(|row| row.integer(0).ok())
+        .ok_or_else(|| sqlx::Error::Protocol("the server's clock was not in its answer".to_owned()))
+}
+
+fn rows<R>(rows: Vec<R>, wrap: fn(R) -> RowKind) -> Vec<Row> {
+    rows.into_iter().map(|row| Row(wrap(row))).collect()
+}
