@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use ether_types::{Clock, Timestamp};
+use ether_types::Timestamp;
 use tokio::time::error::Elapsed;
 
 use crate::connection::Connection;
