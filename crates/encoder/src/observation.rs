@@ -69,6 +69,10 @@ pub enum Ended {
         /// The segment that was to start.
         segment: u32,
     },
+    /// The decoder configuration differs from the one that viewers already have (D2).
+    ConfigurationChanged,
+    /// The output could not be understood.
+    Unreadable,
     /// The encoder lived and made nothing for too long.
     Stalled,
     /// The encoder process failed.

@@ -43,6 +43,9 @@ pub struct Start {
     pub input: Input,
     /// Bytes of scratch that were booked for it: a hard bound.
     pub scratch: u64,
+    /// The segment that the viewer is expected to begin with: where an encoder starts that is asked for the
+    /// initialization segment first.
+    pub first: u32,
 }
 
 /// Where an encoder finds its source.

@@ -82,6 +82,9 @@ pub struct VideoEncode {
     pub frame_rate: Option<RationalRate>,
     /// Whether fields are woven into whole pictures.
     pub deinterlace: bool,
+    /// `level_idc` that the encoder is told to give, so that what a playlist announces is what comes (D2).
+    /// The profile is always High.
+    pub level: u8,
 }
 
 /// A frame rate as a hashable pair.

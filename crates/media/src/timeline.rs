@@ -24,6 +24,9 @@ pub const MAX_TARGET: Ticks = Ticks(15 * Ticks::HZ);
 /// Segment target when nothing is asked for.
 pub const DEFAULT_TARGET: Ticks = Ticks(6 * Ticks::HZ);
 
+/// Most of the sound before the first frame that is kept.
+pub const MAX_LEAD: Ticks = Ticks(Ticks::HZ / 2);
+
 /// Most segments a timeline may have: 48 hours of the shortest target.
 pub const MAX_SEGMENTS: usize = 48 * 3600;
 
@@ -32,6 +35,7 @@ pub const MAX_SEGMENTS: usize = 48 * 3600;
 #[serde(rename_all = "camelCase")]
 pub struct Timeline {
     origin: Ticks,
+    lead: Ticks,
     starts: Vec<Ticks>,
     end: Ticks,
     cut: Cut,
@@ -151,6 +155,19 @@ impl Timeline {
             end: length,
             cut: Cut::Keyframes,
         })
+    }
+
+    /// Makes room for sound that starts up to [`MAX_LEAD`] before the first frame, which starts at
+    /// `sound_start` on the file's clock. Later sound, and sound alone, needs none.
+    pub fn with_sound_from(mut self, sound_start: Ticks) -> Self {
+        self.lead = Ticks((self.origin - sound_start).0.clamp(0, MAX_LEAD.0));
+        self
+    }
+
+    /// How far the output's media clock is ahead of the timeline: the first frame is shown at this time, so
+    /// that sound before it has a time of its own that is not negative.
+    pub fn lead(&self) -> Ticks {
+        self.lead
     }
 
     /// The file's clock at time zero of the timeline.
