@@ -119,6 +119,7 @@ impl Timeline {
         }
         Ok(Self {
             origin,
+            lead: Ticks::ZERO,
             starts,
             end: length,
             cut,
@@ -151,6 +152,7 @@ impl Timeline {
         }
         Ok(Self {
             origin,
+            lead: Ticks::ZERO,
             starts,
             end: length,
             cut: Cut::Keyframes,
