@@ -1,6 +1,7 @@
 //! The media model, the native readers of the containers people own, and the one function that decides
 //! where every segment starts. Nothing here does IO beyond a byte reader handed in by the caller.
 
+pub mod decision;
 pub mod facts;
 pub mod ticks;
 pub mod timeline;

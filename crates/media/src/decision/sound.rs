@@ -1,0 +1,176 @@
+//! What happens to the sound.
+
+use super::client::Client;
+use super::reason::Reason;
+use super::span::Span;
+use super::{AudioAction, AudioDecision, AudioTarget, BitRate, SegmentKind, Wishes};
+use crate::facts::{Codec, Facts, Gap, Stream};
+use crate::ticks::Ticks;
+
+/// Sample rates that AAC knows, of those that every player plays.
+const AAC_RATES: [u32; 8] = [48_000, 44_100, 32_000, 24_000, 22_050, 16_000, 12_000, 8_000];
+
+/// How much later than the picture copied sound may begin, and how much earlier it may end: players stall on
+/// larger holes.
+const LATE: Ticks = Ticks(Ticks::HZ / 2);
+const EARLY: Ticks = Ticks(Ticks::HZ);
+
+/// Share of a total bit rate that sound may take, as one part in this many.
+const SOUND_SHARE: u64 = 4;
+
+/// Most channels that AAC is encoded to.
+const MOST_CHANNELS: u16 = 8;
+
+pub(super) fn decide(
+    facts: &Facts,
+    picture: Option<&Stream>,
+    stream: &Stream,
+    client: &Client,
+    wishes: &Wishes,
+    span: &Span,
+) -> AudioDecision {
+    let share = wishes.max_bit_rate.map(|total| total / SOUND_SHARE);
+    match copyable(facts, picture, stream, client, wishes.segments, share) {
+        Ok(codec_string) => {
+            let average = stream
+                .bit_rate
+                .unwrap_or_else(|| assumed_rate(stream).min(span.average(facts.size)));
+            AudioDecision {
+                stream: stream.index,
+                action: AudioAction::Copy,
+                codec: stream.codec.clone(),
+                codec_string: Some(codec_string),
+                channels: stream.audio().and_then(|a| a.channels),
+                rate: BitRate {
+                    average,
+                    peak: average.saturating_mul(5) / 4,
+                },
+                reasons: vec![Reason::ClientPlaysCodec],
+            }
+        }
+        Err(why) => encode(stream, client, share, why),
+    }
+}
+
+/// Whether the player plays the stream itself.
+pub(super) fn playable(stream: &Stream, client: &Client) -> Result<(), Reason> {
+    let known = client.audio.iter().any(|s| s.codec == stream.codec);
+    // Extended HE-AAC (object type 42) is another decoder altogether.
+    let extended = stream.codec == Codec::Aac && stream.audio().and_then(|a| a.profile) == Some(42);
+    if known && !extended {
+        Ok(())
+    } else {
+        Err(Reason::CodecNotPlayable {
+            codec: stream.codec.clone(),
+        })
+    }
+}
+
+fn copyable(
+    facts: &Facts,
+    picture: Option<&Stream>,
+    stream: &Stream,
+    client: &Client,
+    segments: SegmentKind,
+    share: Option<u64>,
+) -> Result<String, Reason> {
+    playable(stream, client)?;
+    let held = match segments {
+        SegmentKind::Fmp4 => matches!(
+            stream.codec,
+            Codec::Aac | Codec::Ac3 | Codec::Eac3 | Codec::Mp3 | Codec::Opus | Codec::Flac
+        ),
+        SegmentKind::MpegTs => matches!(stream.codec, Codec::Aac | Codec::Mp3 | Codec::Ac3 | Codec::Eac3),
+    };
+    if !held {
+        return Err(Reason::CodecNotInContainer {
+            codec: stream.codec.clone(),
+        });
+    }
+    let index = stream.index;
+    if facts.gaps.contains(&Gap::CodecConfig { index }) {
+        return Err(Reason::NoDecoderConfig);
+    }
+    if picture.is_some_and(|picture| short(picture, stream)) {
+        return Err(Reason::SoundShort);
+    }
+    if let Some((rate, limit)) = stream.bit_rate.zip(share).filter(|(rate, limit)| rate > limit) {
+        return Err(Reason::BitRateTooHigh { rate, limit });
+    }
+    match (&stream.codec_string, &stream.codec) {
+        (Some(text), _) => Ok(text.clone()),
+        (None, Codec::Mp3) => Ok("mp4a.40.34".to_owned()),
+        (None, Codec::Ac3) => Ok("ac-3".to_owned()),
+        (None, Codec::Eac3) => Ok("ec-3".to_owned()),
+        (None, Codec::Opus) => Ok("opus".to_owned()),
+        (None, Codec::Flac) => Ok("flac".to_owned()),
+        (None, _) => Err(Reason::NoDecoderConfig),
+    }
+}
+
+/// Whether the sound is known to leave a hole at either end of the picture.
+fn short(picture: &Stream, sound: &Stream) -> bool {
+    let (Some(shown), Some(heard)) = (picture.start, sound.start) else {
+        return false;
+    };
+    let ends = picture.duration.zip(sound.duration);
+    heard - shown > LATE || ends.is_some_and(|(p, s)| (shown + p) - (heard + s) > EARLY)
+}
+
+fn encode(stream: &Stream, client: &Client, share: Option<u64>, why: Reason) -> AudioDecision {
+    let source = stream.audio();
+    let from = source.and_then(|a| a.channels).unwrap_or(2).max(1);
+    let mut channels = from.min(client.audio_channels.clamp(1, MOST_CHANNELS));
+    // Layouts of seven or of four channels and the like are not AAC's own; the next smaller common one is.
+    channels = match channels {
+        8 => 8,
+        6 | 7 => 6,
+        1 => 1,
+        _ => 2,
+    };
+    let wanted = source.and_then(|a| a.sample_rate).unwrap_or(48_000);
+    let sample_rate = if AAC_RATES.contains(&wanted) {
+        wanted
+    } else {
+        48_000
+    };
+    let full = match channels {
+        1 => 96_000,
+        2 => 160_000,
+        6 => 384_000,
+        _ => 512_000,
+    };
+    let least = 24_000 * u64::from(channels);
+    let bit_rate = share.map_or(full, |share| full.min(share.max(least)));
+    let mut reasons = vec![why];
+    if channels < from {
+        reasons.push(Reason::ChannelsReduced { from, to: channels });
+    }
+    AudioDecision {
+        stream: stream.index,
+        action: AudioAction::Encode(AudioTarget {
+            channels,
+            sample_rate,
+            bit_rate,
+        }),
+        codec: Codec::Aac,
+        codec_string: Some("mp4a.40.2".to_owned()),
+        channels: Some(channels),
+        rate: BitRate {
+            average: bit_rate,
+            peak: bit_rate.saturating_mul(5) / 4,
+        },
+        reasons,
+    }
+}
+
+/// Bits a second of sound whose rate the container does not state.
+fn assumed_rate(stream: &Stream) -> u64 {
+    let channels = u64::from(stream.audio().and_then(|a| a.channels).unwrap_or(2));
+    let each = if stream.codec == Codec::Flac {
+        500_000
+    } else {
+        96_000
+    };
+    channels * each
+}
