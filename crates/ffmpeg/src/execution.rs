@@ -1,0 +1,513 @@
+//! One execution: the port's side that viewers ask, and the supervisor that owns its FFmpeg.
+//!
+//! ```text
+//!   viewers ──wants──▶ Store ◀──segments── reader thread ◀──pipe── FFmpeg
+//!                       │  ▲                                         ▲
+//!                  work ▼  │ changes                                 │ starts, ends, proves
+//!                    supervisor ─────────────────────────────────────┘
+//! ```
+//!
+//! The supervisor is the only one that starts and ends processes, one at a time: the next is spawned only when
+//! the last is proved gone. It ends when the execution is sealed, and only then is the execution retired.
+
+use std::os::unix::process::ExitStatusExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ether_encoder::{
+    BoxFuture, Control, EncoderState, Ended, Execution, Input, Observation, Request, Resource, RetireError,
+    Retirement, Revision, ServeError, Served, StartError,
+};
+use ether_process::{Child, ExitEvidence, Spawner, Spec};
+use ether_types::Clock;
+use tokio::sync::oneshot;
+
+use crate::plan::{self, Plan};
+use crate::reader::{self, Job, ReaderEnd, Remainder};
+use crate::step::{Step, next_step};
+use crate::store::{Failure, RunView, Store};
+
+/// How long requests that arrive together may take to arrive, before an encoder starts for the lowest.
+const GATHER: Duration = Duration::from_millis(8);
+/// How often a run's progress is looked at.
+const LOOK: Duration = Duration::from_secs(5);
+/// Looks without progress after which an encoder that is not held back counts as stalled.
+const PATIENCE: u32 = 6;
+
+/// What an execution needs of its encoder.
+#[derive(Clone)]
+pub(crate) struct Tools {
+    pub(crate) ffmpeg: std::path::PathBuf,
+    pub(crate) spawner: Spawner,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+/// The part of an execution that viewers hold.
+pub(crate) struct LocalExecution {
+    store: Arc<Store>,
+    clock: Arc<dyn Clock>,
+}
+
+impl LocalExecution {
+    /// Creates an execution and its supervisor, whose task the caller owns.
+    pub(crate) fn create(
+        store: Arc<Store>,
+        tools: Tools,
+        request: Arc<Request>,
+        input: Input,
+        first: u32,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let execution = Self {
+            store: store.clone(),
+            clock: tools.clock.clone(),
+        };
+        (
+            execution,
+            Supervisor {
+                store,
+                tools,
+                request,
+                input,
+                first,
+                run: None,
+            }
+            .supervise(),
+        )
+    }
+}
+
+impl Drop for LocalExecution {
+    /// Nobody can retire it any more: its supervisor does, and its encoder's shutdown waits for that.
+    fn drop(&mut self) {
+        self.store.update(|state| state.sealed = true);
+    }
+}
+
+impl Execution for LocalExecution {
+    fn serve(&self, resource: Resource) -> BoxFuture<'_, Result<Served, ServeError>> {
+        Box::pin(async move {
+            self.check(resource)?;
+            let mut changes = self.store.watch();
+            let want = Want::register(&self.store, resource);
+            loop {
+                changes.borrow_and_update();
+                if let Some(served) = self.store.finished(resource) {
+                    return Ok(served);
+                }
+                if let Some(error) = want.verdict(resource) {
+                    return Err(error);
+                }
+                // The sender lives in the store, which this execution holds.
+                if changes.changed().await.is_err() {
+                    return Err(ServeError::Retired);
+                }
+            }
+        })
+    }
+
+    fn finished(&self, resource: Resource) -> Option<Served> {
+        self.store.finished(resource)
+    }
+
+    fn control(&self, _control: Control) -> BoxFuture<'_, Result<(), StartError>> {
+        // Holding back follows what is fetched, so a viewer who pauses holds the encoder back by itself.
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn observe(&self) -> Observation {
+        let state = self.store.lock();
+        let encoder = match state.run {
+            _ if state.sealed => EncoderState::Retiring,
+            Some(run) if run.held => EncoderState::HeldBack,
+            Some(_) => EncoderState::Running,
+            None => EncoderState::Idle,
+        };
+        Observation {
+            sampled_at: self.clock.now(),
+            sampled_monotonic: self.clock.monotonic(),
+            state: encoder,
+            runs: u32::try_from(state.runs).unwrap_or(u32::MAX),
+            run_start: state.run.map(|run| run.start),
+            requested: state.requested,
+            produced: state.run.and_then(|run| run.produced),
+            bytes_produced: state.bytes_produced,
+            scratch_used: self.store.scratch.used(),
+            scratch_limit: self.store.scratch.limit(),
+            ended: state.ended.clone(),
+            log: state.log.clone(),
+        }
+    }
+
+    fn retire(&self) -> BoxFuture<'_, Result<Retirement, RetireError>> {
+        self.store.update(|state| state.sealed = true);
+        Box::pin(async move {
+            let mut changes = self.store.watch();
+            loop {
+                changes.borrow_and_update();
+                {
+                    let state = self.store.lock();
+                    if state.retired {
+                        return Ok(Retirement {
+                            runs: u32::try_from(state.runs).unwrap_or(u32::MAX),
+                        });
+                    }
+                }
+                if changes.changed().await.is_err() {
+                    return Err(RetireError::Unprovable);
+                }
+            }
+        })
+    }
+}
+
+impl LocalExecution {
+    fn check(&self, resource: Resource) -> Result<(), ServeError> {
+        let known = match resource {
+            Resource::Init { representation } => representation == 0,
+            Resource::Segment {
+                representation,
+                number,
+            } => representation == 0 && (number as usize) < self.store.timeline.len(),
+        };
+        if known {
+            Ok(())
+        } else {
+            Err(ServeError::NoSuchResource { resource })
+        }
+    }
+}
+
+/// A viewer's wait; dropping it withdraws the request.
+struct Want<'a> {
+    store: &'a Store,
+    ticket: u64,
+    /// The first run whose failure concerns this wait.
+    since: u64,
+}
+
+impl<'a> Want<'a> {
+    fn register(store: &'a Store, resource: Resource) -> Self {
+        let finished = store.finished(resource).is_some();
+        let (ticket, since) = store.update(|state| {
+            if let Resource::Segment { number, .. } = resource {
+                state.cursor = number;
+                state.requested = state.requested.max(Some(number));
+            }
+            state.tickets += 1;
+            if !finished {
+                state.wants.insert(state.tickets, resource);
+            }
+            let since = if state.run.is_some() {
+                state.runs
+            } else {
+                state.runs + 1
+            };
+            (state.tickets, since)
+        });
+        Self { store, ticket, since }
+    }
+
+    /// Why `resource` will not come, where that is known.
+    fn verdict(&self, resource: Resource) -> Option<ServeError> {
+        let state = self.store.lock();
+        if state.sealed {
+            return Some(ServeError::Retired);
+        }
+        let number = match resource {
+            Resource::Init { .. } => None,
+            Resource::Segment { number, .. } => Some(number),
+        };
+        if let (Some(end), Some(number)) = (state.source_end, number)
+            && self.store.timeline.start(number as usize) >= end
+        {
+            return Some(ServeError::SourceEnded { at: end });
+        }
+        let failure = state.failure.as_ref()?;
+        let concerns = failure.run >= self.since && number.is_none_or(|number| number >= failure.start);
+        concerns.then(|| ServeError::Ended {
+            ended: failure.ended.clone(),
+        })
+    }
+}
+
+impl Drop for Want<'_> {
+    fn drop(&mut self) {
+        let ticket = self.ticket;
+        self.store.update(|state| state.wants.remove(&ticket));
+    }
+}
+
+struct Supervisor {
+    store: Arc<Store>,
+    tools: Tools,
+    request: Arc<Request>,
+    input: Input,
+    first: u32,
+    run: Option<Run>,
+}
+
+/// A run: its process, its reader, and how they are known to be done.
+struct Run {
+    id: u64,
+    attempt: u32,
+    first: u32,
+    child: Child,
+    progress: Arc<AtomicU64>,
+    seen: u64,
+    idle_looks: u32,
+    stalled: bool,
+    reader: oneshot::Receiver<ReaderEnd>,
+    from_start: bool,
+}
+
+impl Supervisor {
+    async fn supervise(mut self) {
+        loop {
+            let step = next_step(&self.store.lock(), &self.store.timeline, self.first);
+            match step {
+                Step::Seal => break,
+                Step::Start(first) => {
+                    // Requests of one burst arrive in any order; a moment's patience spares a second start.
+                    self.tools.clock.sleep(GATHER).await;
+                    let step = next_step(&self.store.lock(), &self.store.timeline, self.first);
+                    if let Step::Start(gathered) = step {
+                        tracing::debug!(first, gathered, "starting an encoder");
+                        self.stop_run(Ended::Stopped).await;
+                        self.start_run(gathered, 0).await;
+                    }
+                }
+                Step::Wait => self.wait().await,
+            }
+        }
+        self.stop_run(Ended::Stopped).await;
+        self.store.update(|state| {
+            state.segments.clear();
+            state.retired = true;
+        });
+    }
+
+    /// Waits until there is something to decide, and takes in a run that ended.
+    async fn wait(&mut self) {
+        let store = self.store.clone();
+        let Some(run) = &mut self.run else {
+            return store.work.notified().await;
+        };
+        tokio::select! {
+            end = &mut run.reader => self.reader_ended(end.ok()).await,
+            () = store.work.notified() => {}
+            () = self.tools.clock.sleep(LOOK) => self.look(),
+        }
+    }
+
+    /// Ends a run that lives and makes nothing although it may.
+    fn look(&mut self) {
+        let held = self.store.lock().run.is_some_and(|view| view.held);
+        let Some(run) = &mut self.run else { return };
+        let now = run.progress.load(Ordering::Relaxed);
+        let idle = now == run.seen && !held;
+        run.seen = now;
+        run.idle_looks = if idle { run.idle_looks + 1 } else { 0 };
+        if run.idle_looks >= PATIENCE && !run.stalled {
+            run.stalled = true;
+            run.child.kill();
+        }
+    }
+
+    async fn start_run(&mut self, first: u32, attempt: u32) {
+        let id = self.store.update(|state| {
+            state.runs += 1;
+            let view = RunView {
+                id: state.runs,
+                start: first,
+                next: first,
+                position: first,
+                held: false,
+                produced: None,
+            };
+            state.run = Some(view);
+            state.ended = None;
+            state.runs
+        });
+        if let Err(ended) = self.spawn(id, first, attempt).await {
+            self.conclude(id, first, ended, Vec::new());
+        }
+    }
+
+    async fn spawn(&mut self, id: u64, first: u32, attempt: u32) -> Result<(), Ended> {
+        let Input::File { path, revision } = &self.input;
+        check_revision(path, *revision).await?;
+        let plan = plan::plan(&self.request, first, attempt, path.as_os_str());
+        let spec = self.spec(&plan);
+        let mut child = self.tools.spawner.spawn(spec).await.map_err(|error| {
+            tracing::warn!(%error, "the encoder cannot be started");
+            Ended::Failed {
+                status: None,
+                signal: None,
+            }
+        })?;
+        let failed = Ended::Failed {
+            status: None,
+            signal: None,
+        };
+        let pipe = child.take_stdout().ok_or(failed.clone())?;
+        let job = Job {
+            run: id,
+            first,
+            container: plan::container(&self.request),
+            video: self.request.video.is_some(),
+            audio: plan.sound,
+            accept_late: plan.from_start,
+            until: plan.until,
+            reorder: plan::reorder(&self.request),
+        };
+        let progress = Arc::new(AtomicU64::new(0));
+        let (done, reader) = oneshot::channel();
+        let (store, counter) = (self.store.clone(), progress.clone());
+        let thread = std::thread::Builder::new()
+            .name(format!("ether-reader-{id}"))
+            .stack_size(256 << 10);
+        let spawned = thread.spawn(move || {
+            let end = reader::read(pipe, store, job, &counter);
+            // The pipe is closed by now; whoever waits for the end may be gone, which needs no answer.
+            let _ = done.send(end);
+        });
+        if spawned.is_err() {
+            // The pipe went with the closure, and the child's owner proves its end.
+            child.terminate(Duration::ZERO).await;
+            return Err(failed);
+        }
+        let from_start = plan.from_start;
+        let (seen, idle_looks, stalled) = (0, 0, false);
+        self.run = Some(Run {
+            id,
+            attempt,
+            first,
+            child,
+            progress,
+            seen,
+            idle_looks,
+            stalled,
+            reader,
+            from_start,
+        });
+        Ok(())
+    }
+
+    fn spec(&self, plan: &Plan) -> Spec {
+        let mut spec = Spec::new(&self.tools.ffmpeg);
+        spec.args(&plan.args).stdout_pipe();
+        let Input::File { path, .. } = &self.input;
+        let (whole, name) = (
+            path.display().to_string(),
+            path.file_name().map(|n| n.to_string_lossy().into_owned()),
+        );
+        spec.redact(move |line| {
+            let line = line.replace(&whole, "<source>");
+            match &name {
+                Some(name) => line.replace(name.as_str(), "<source>"),
+                None => line,
+            }
+        });
+        spec
+    }
+
+    /// Ends the run that is there and waits for the proof.
+    async fn stop_run(&mut self, ended: Ended) {
+        let Some(mut run) = self.run.take() else { return };
+        let id = run.id;
+        run.child.kill();
+        self.store.update(|state| state.stop = id);
+        // The reader sees the end of the pipe or the order to stop; only with its pipe closed is there proof.
+        let _ = (&mut run.reader).await;
+        let evidence = run.child.retired().await;
+        self.note(&run, &evidence);
+        self.conclude(id, run.first, ended, run.child.stderr_lines());
+    }
+
+    /// A run's reader is done: find out what the process says, prove it gone, and go on from there.
+    async fn reader_ended(&mut self, end: Option<ReaderEnd>) {
+        let Some(mut run) = self.run.take() else { return };
+        let end = end.unwrap_or(ReaderEnd::Failed(Ended::Unreadable));
+        if !matches!(end, ReaderEnd::EndOfPipe(_)) {
+            run.child.kill();
+        }
+        let evidence = run.child.retired().await;
+        self.note(&run, &evidence);
+        let lines = run.child.stderr_lines();
+        let ended = match end {
+            ReaderEnd::EndOfPipe(remainder) if evidence.status().success() => complete(remainder).await,
+            ReaderEnd::EndOfPipe(_) | ReaderEnd::Failed(Ended::Unreadable)
+                if !evidence.status().success() =>
+            {
+                self.failed(&run, &evidence).await
+            }
+            ReaderEnd::EndOfPipe(_) => Ended::Unreadable,
+            ReaderEnd::Failed(ended) => ended,
+            ReaderEnd::LandedLate if run.from_start => Ended::BoundViolated { segment: run.first },
+            ReaderEnd::LandedLate => {
+                self.conclude(run.id, run.first, Ended::Stopped, lines);
+                return self.start_run(run.first, run.attempt + 1).await;
+            }
+        };
+        self.conclude(run.id, run.first, ended, lines);
+    }
+
+    async fn failed(&self, run: &Run, evidence: &ExitEvidence) -> Ended {
+        let Input::File { path, revision } = &self.input;
+        match check_revision(path, *revision).await {
+            Err(ended) => ended,
+            Ok(()) if run.stalled => Ended::Stalled,
+            Ok(()) => Ended::Failed {
+                status: evidence.status().code(),
+                signal: evidence.status().signal(),
+            },
+        }
+    }
+
+    fn note(&self, run: &Run, evidence: &ExitEvidence) {
+        tracing::debug!(run = run.id, status = %evidence.status(), "an encoder process is proved gone");
+    }
+
+    fn conclude(&self, run: u64, start: u32, ended: Ended, log: Vec<String>) {
+        self.store.update(|state| {
+            let next = state
+                .run
+                .filter(|view| view.id == run)
+                .map_or(start, |view| view.next);
+            state.run = None;
+            if !log.is_empty() {
+                state.log = log;
+            }
+            state.failure = match &ended {
+                Ended::Complete | Ended::SourceTruncated { .. } | Ended::Stopped => None,
+                failed => Some(Failure {
+                    run,
+                    start: next,
+                    ended: failed.clone(),
+                }),
+            };
+            state.ended = Some(ended);
+        });
+    }
+}
+
+/// Writes out what was open when the pipe ended: file work, so not on the supervisor's thread.
+async fn complete(remainder: Box<Remainder>) -> Ended {
+    tokio::task::spawn_blocking(move || remainder.complete())
+        .await
+        .unwrap_or(Ended::Unreadable)
+}
+
+/// Whether the file is still the one that the facts were read from.
+async fn check_revision(path: &std::path::Path, promised: Revision) -> Result<(), Ended> {
+    let found = match tokio::fs::metadata(path).await {
+        Ok(metadata) => crate::revision_of(&metadata),
+        Err(_) => return Err(Ended::SourceLost),
+    };
+    if found == promised {
+        Ok(())
+    } else {
+        Err(Ended::SourceChanged)
+    }
+}

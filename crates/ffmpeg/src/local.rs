@@ -1,0 +1,161 @@
+//! The local encoder behind the port.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ether_encoder::{
+    BoxFuture, Capabilities, Encoder, Execution, Request, Start, StartError, Started, Unsupported,
+    supports_request,
+};
+use ether_process::Spawner;
+use ether_types::Clock;
+use tokio::task::JoinSet;
+
+use crate::execution::{LocalExecution, Tools};
+use crate::inventory::Inventory;
+use crate::scratch::{CHUNK, Scratch};
+use crate::store::Store;
+
+/// The least scratch space an execution can work in: one segment being made and one being sent.
+pub const MIN_SCRATCH: u64 = 64 * CHUNK;
+
+/// What the local encoder is made of.
+#[derive(Clone)]
+pub struct LocalOptions {
+    /// What FFmpeg can do, and which FFmpeg.
+    pub inventory: Inventory,
+    /// A directory on a local file system for scratch files; they have no names in it.
+    pub scratch: PathBuf,
+    /// Starts processes.
+    pub spawner: Spawner,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// FFmpeg on this machine.
+pub struct LocalEncoder {
+    options: LocalOptions,
+    supervisors: Mutex<JoinSet<()>>,
+}
+
+impl LocalEncoder {
+    /// An encoder that has nothing to do yet.
+    pub fn new(options: LocalOptions) -> Self {
+        Self {
+            options,
+            supervisors: Mutex::default(),
+        }
+    }
+
+    /// Waits until every execution has ended. Executions end when they are retired or dropped, not by this.
+    /// Cancelling stops the waiting and nothing else.
+    pub async fn join(&self) {
+        loop {
+            let mut running =
+                std::mem::take(&mut *self.supervisors.lock().unwrap_or_else(PoisonError::into_inner));
+            if running.is_empty() {
+                return;
+            }
+            while running.join_next().await.is_some() {}
+        }
+    }
+
+    fn create(&self, start: &Start) -> Result<Arc<dyn Execution>, StartError> {
+        let scratch = Scratch::create(&self.options.scratch, start.scratch.max(MIN_SCRATCH));
+        let scratch = scratch.map_err(|error| StartError::Scratch { kind: error.kind() })?;
+        let tag = ether_types::id::random_hex().map_err(|_| StartError::Uncertain)?;
+        let store = Arc::new(Store::new(
+            start.request.timeline.clone(),
+            scratch,
+            tag,
+            start.first,
+        ));
+        store.lock().has_sound = start.request.audio.is_some();
+        let tools = Tools {
+            ffmpeg: self.options.inventory.program().to_owned(),
+            spawner: self.options.spawner.clone(),
+            clock: self.options.clock.clone(),
+        };
+        let (execution, supervisor) = LocalExecution::create(
+            store,
+            tools,
+            start.request.clone(),
+            start.input.clone(),
+            start.first,
+        );
+        let mut supervisors = self.supervisors.lock().unwrap_or_else(PoisonError::into_inner);
+        while supervisors.try_join_next().is_some() {}
+        supervisors.spawn(supervisor);
+        Ok(Arc::new(execution))
+    }
+}
+
+impl Encoder for LocalEncoder {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            controls: true,
+            observations: true,
+            keyframes: true,
+            ..Capabilities::default()
+        }
+    }
+
+    fn supports(&self, request: &Request) -> Result<(), Unsupported> {
+        supports_request(request, self.capabilities())?;
+        self.options.inventory.supports(request)
+    }
+
+    fn start(&self, start: Start) -> BoxFuture<'_, Started> {
+        Box::pin(async move {
+            let outcome = self.supports(&start.request).map_err(StartError::from);
+            match self.create(&start) {
+                Ok(execution) => Started { execution, outcome },
+                Err(error) => Started {
+                    execution: Arc::new(Nothing),
+                    outcome: Err(error),
+                },
+            }
+        })
+    }
+}
+
+/// The responsibility for an execution that could not be created: there is nothing to end.
+struct Nothing;
+
+impl Execution for Nothing {
+    fn serve(
+        &self,
+        _: ether_encoder::Resource,
+    ) -> BoxFuture<'_, Result<ether_encoder::Served, ether_encoder::ServeError>> {
+        Box::pin(std::future::ready(Err(ether_encoder::ServeError::Retired)))
+    }
+
+    fn finished(&self, _: ether_encoder::Resource) -> Option<ether_encoder::Served> {
+        None
+    }
+
+    fn control(&self, _: ether_encoder::Control) -> BoxFuture<'_, Result<(), StartError>> {
+        Box::pin(std::future::ready(Err(StartError::Uncertain)))
+    }
+
+    fn observe(&self) -> ether_encoder::Observation {
+        ether_encoder::Observation {
+            sampled_at: ether_types::Timestamp::from_micros(0),
+            sampled_monotonic: ether_types::Monotonic::from_origin(std::time::Duration::ZERO),
+            state: ether_encoder::EncoderState::Retiring,
+            runs: 0,
+            run_start: None,
+            requested: None,
+            produced: None,
+            bytes_produced: 0,
+            scratch_used: 0,
+            scratch_limit: 0,
+            ended: None,
+            log: Vec::new(),
+        }
+    }
+
+    fn retire(&self) -> BoxFuture<'_, Result<ether_encoder::Retirement, ether_encoder::RetireError>> {
+        Box::pin(std::future::ready(Ok(ether_encoder::Retirement { runs: 0 })))
+    }
+}

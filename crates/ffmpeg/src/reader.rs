@@ -1,0 +1,442 @@
+//! The thread that reads one run's pipe, cuts it into segments and holds FFmpeg back by not reading on.
+//!
+//! Nothing of a picture is kept in memory: its bytes go from the pipe to scratch space. Sound, some kilobytes a
+//! second, waits for its segment to complete, so that every segment has the same layout whoever made it.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use ether_encoder::{Ended, SegmentContainer};
+use ether_media::Ticks;
+
+use crate::fragment;
+use crate::init;
+use crate::pipe::{Event, PipeError, PipeReader, PipeTrack, Sample};
+use crate::scratch::{Blob, BlobReader, Room, WriteError};
+use crate::segmenter::{Lane, Placement, Segmenter, Table, Violation};
+use crate::store::{Segment, Store};
+use crate::ts;
+
+/// Most bytes of sound that wait for one segment: an hour of anything sane.
+const MAX_SOUND: usize = 64 << 20;
+/// How much shorter than promised a source may be without being called truncated.
+const SHORT: Ticks = Ticks(Ticks::HZ);
+
+/// What a run is to make.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) run: u64,
+    pub(crate) first: u32,
+    pub(crate) container: SegmentContainer,
+    pub(crate) video: bool,
+    pub(crate) audio: bool,
+    pub(crate) accept_late: bool,
+    pub(crate) until: Option<u32>,
+    pub(crate) reorder: Ticks,
+}
+
+/// How reading ended.
+#[derive(Debug)]
+pub(crate) enum ReaderEnd {
+    /// The pipe is at its end; whether that is the end of the film depends on how FFmpeg exited.
+    EndOfPipe(Box<Remainder>),
+    /// The run began after its first segment.
+    LandedLate,
+    /// The run failed, or was told to end.
+    Failed(Ended),
+}
+
+/// The segments that were open when the pipe ended.
+#[derive(Debug)]
+pub(crate) struct Remainder {
+    segmenter: Segmenter,
+    cutter: Cutter,
+}
+
+impl Remainder {
+    /// Finishes what is open: FFmpeg exited by itself and said nothing was wrong.
+    pub(crate) fn complete(mut self) -> Ended {
+        let (first, until) = (self.cutter.job.first, self.cutter.job.until);
+        let store = self.cutter.store.clone();
+        let end = store.timeline.end();
+        let produced = self.segmenter.produced();
+        let reached = produced.unwrap_or(store.timeline.start(first as usize));
+        let last = u32::try_from(store.timeline.segment_of(reached - Ticks(1))).unwrap_or(u32::MAX);
+        while let Some((number, table)) = self.segmenter.pop_last() {
+            // Silence that was added past the end of the picture is not the film.
+            if number > last || until.is_some_and(|until| number >= until) {
+                continue;
+            }
+            if let Err(ended) = self.cutter.finish(number, &table) {
+                return ended;
+            }
+        }
+        let truncated = until.is_none() && reached + SHORT < end;
+        store.update(|state| {
+            let next = state.run.map_or(first, |view| view.next);
+            let missing = until.is_none() && (next as usize) < store.timeline.len();
+            if truncated || missing {
+                state.source_end = Some(state.source_end.map_or(reached, |known| known.min(reached)));
+            }
+        });
+        if truncated {
+            Ended::SourceTruncated { at: reached }
+        } else {
+            Ended::Complete
+        }
+    }
+}
+
+/// Reads `pipe` to its end. Every early return drops the pipe, so that FFmpeg cannot block on it.
+pub(crate) fn read(pipe: impl Read, store: Arc<Store>, job: Job, progress: &AtomicU64) -> ReaderEnd {
+    let mut pipe = PipeReader::new(Counted {
+        source: pipe,
+        progress,
+    });
+    let mut run: Option<Remainder> = None;
+    loop {
+        let step = match pipe.next() {
+            Ok(Event::Tracks(tracks)) => begin(&store, &job, &tracks).map(|begun| run = Some(begun)),
+            Ok(Event::Fragment(samples)) => match &mut run {
+                Some(run) => run.cutter.fragment(&mut run.segmenter, &mut pipe, &samples),
+                None => Err(Stop::Ended(Ended::Unreadable)),
+            },
+            Ok(Event::End) => {
+                return match run {
+                    Some(run) => ReaderEnd::EndOfPipe(Box::new(run)),
+                    None => ReaderEnd::Failed(Ended::Failed {
+                        status: None,
+                        signal: None,
+                    }),
+                };
+            }
+            Err(error) => Err(error.into()),
+        };
+        match step {
+            Ok(()) => {}
+            Err(Stop::LandedLate) => return ReaderEnd::LandedLate,
+            Err(Stop::Ended(ended)) => return ReaderEnd::Failed(ended),
+        }
+    }
+}
+
+/// Why reading stops early.
+enum Stop {
+    LandedLate,
+    Ended(Ended),
+}
+
+impl From<PipeError> for Stop {
+    fn from(error: PipeError) -> Self {
+        tracing::debug!(%error, "the encoder's pipe ended early");
+        // A pipe that ends inside a box is that of a process that died; its exit says how.
+        Stop::Ended(Ended::Unreadable)
+    }
+}
+
+impl From<Violation> for Stop {
+    fn from(violation: Violation) -> Self {
+        match violation {
+            Violation::LandedLate => Stop::LandedLate,
+            Violation::Bound(segment) => Stop::Ended(Ended::BoundViolated { segment }),
+        }
+    }
+}
+
+/// Takes over the tracks and publishes the initialization segment, or finds that it differs.
+fn begin(store: &Arc<Store>, job: &Job, tracks: &[PipeTrack]) -> Result<Remainder, Stop> {
+    let find = |handler: &[u8; 4]| tracks.iter().position(|t| &t.handler == handler);
+    let video = find(b"vide").filter(|_| job.video);
+    let audio = find(b"soun").filter(|_| job.audio);
+    if job.video && video.is_none() {
+        return Err(Stop::Ended(Ended::Unreadable));
+    }
+    let (picture, sound) = (video.map(|n| &tracks[n]), audio.map(|n| &tracks[n]));
+    let mut layout = None;
+    match job.container {
+        SegmentContainer::Fmp4 => {
+            let bytes = init::write(picture, sound).ok_or(Stop::Ended(Ended::Unreadable))?;
+            publish_init(store, job, bytes)?;
+        }
+        SegmentContainer::MpegTs => {
+            let elementary = |track| ts::Elementary::of(track).ok_or(Stop::Ended(Ended::Unreadable));
+            layout = Some(ts::Layout {
+                video: picture.map(elementary).transpose()?,
+                audio: match sound {
+                    Some(track) => Some((elementary(track)?, track.timescale)),
+                    None => None,
+                },
+                reorder: job.reorder,
+            });
+        }
+    }
+    let lane = |n: usize| Lane {
+        track: n,
+        timescale: tracks[n].timescale,
+    };
+    let segmenter = Segmenter::new(
+        store.timeline.clone(),
+        job.first,
+        video.map(lane),
+        audio.map(lane),
+        job.accept_late,
+    );
+    let cutter = Cutter {
+        store: store.clone(),
+        job: job.clone(),
+        layout,
+        open: BTreeMap::new(),
+    };
+    Ok(Remainder { segmenter, cutter })
+}
+
+fn publish_init(store: &Store, job: &Job, bytes: Vec<u8>) -> Result<(), Stop> {
+    let whole = job.audio || !store.lock().has_sound;
+    store.update(|state| match &state.init {
+        // A run without the sound that ended already cannot describe it and has nothing to compare.
+        _ if !whole => Ok(()),
+        Some(pinned) if *pinned != bytes => Err(Stop::Ended(Ended::ConfigurationChanged)),
+        Some(_) => Ok(()),
+        None => {
+            state.init = Some(Bytes::from(bytes));
+            Ok(())
+        }
+    })
+}
+
+/// The bytes of the segments that are being made.
+#[derive(Debug)]
+struct Cutter {
+    store: Arc<Store>,
+    job: Job,
+    /// Set for transport streams.
+    layout: Option<ts::Layout>,
+    open: BTreeMap<u32, Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    pictures: Blob,
+    sounds: Vec<u8>,
+}
+
+impl Cutter {
+    fn fragment<R: Read>(
+        &mut self,
+        segmenter: &mut Segmenter,
+        pipe: &mut PipeReader<R>,
+        samples: &[Sample],
+    ) -> Result<(), Stop> {
+        let mut entered = None;
+        for sample in samples {
+            let placement = segmenter.place(sample)?;
+            let size = u64::from(sample.size);
+            match placement {
+                Placement::Drop => pipe.copy_to(size, &mut io::sink())?,
+                Placement::Video(number) | Placement::Audio(number) => {
+                    if self.job.until.is_some_and(|until| number >= until) {
+                        pipe.copy_to(size, &mut io::sink())?;
+                        continue;
+                    }
+                    if entered != Some(number) && !self.enter(number) {
+                        return Err(Stop::Ended(Ended::Stopped));
+                    }
+                    entered = Some(number);
+                    self.keep(pipe, number, size, matches!(placement, Placement::Video(_)))?;
+                }
+            }
+        }
+        while let Some((number, table)) = segmenter.pop_ready() {
+            self.finish(number, &table).map_err(Stop::Ended)?;
+        }
+        let produced = segmenter.produced();
+        let run = self.job.run;
+        if let Some(view) = self.store.lock().run.as_mut().filter(|view| view.id == run) {
+            view.produced = produced;
+        }
+        Ok(())
+    }
+
+    fn enter(&self, number: u32) -> bool {
+        self.store.enter(self.job.run, number)
+    }
+
+    fn keep<R: Read>(
+        &mut self,
+        pipe: &mut PipeReader<R>,
+        number: u32,
+        size: u64,
+        picture: bool,
+    ) -> Result<(), Stop> {
+        let scratch = self.store.scratch.clone();
+        let open = self.open.entry(number).or_insert_with(|| Open {
+            pictures: Blob::new(scratch),
+            sounds: Vec::new(),
+        });
+        if picture {
+            let mut sink = Sink {
+                blob: &mut open.pictures,
+                store: &self.store,
+                run: self.job.run,
+                failed: None,
+            };
+            let copied = pipe.copy_to(size, &mut sink);
+            if let Some(error) = sink.failed {
+                return Err(Stop::Ended(ended_by(&error)));
+            }
+            copied?;
+        } else {
+            if open.sounds.len() as u64 + size > MAX_SOUND as u64 {
+                return Err(Stop::Ended(Ended::Unreadable));
+            }
+            pipe.copy_to(size, &mut open.sounds)?;
+        }
+        Ok(())
+    }
+
+    /// Completes segment `number` and hands it to whoever waits. Segments that were passed over without a
+    /// picture or a sound, where one picture is shown for longer than a segment, are there and empty.
+    fn finish(&mut self, number: u32, table: &Table) -> Result<(), Ended> {
+        let next = self
+            .store
+            .lock()
+            .run
+            .filter(|view| view.id == self.job.run)
+            .map(|view| view.next);
+        for empty in next.unwrap_or(number)..number {
+            self.complete(empty, &Table::default())?;
+        }
+        self.complete(number, table)
+    }
+
+    fn complete(&mut self, number: u32, table: &Table) -> Result<(), Ended> {
+        let run = self.job.run;
+        let store = self.store.clone();
+        let open = self.open.remove(&number);
+        let open = open.unwrap_or_else(|| Open {
+            pictures: Blob::new(store.scratch.clone()),
+            sounds: Vec::new(),
+        });
+        let mut make_room = || store.make_room(run);
+        let (blob, head, content_type) = match &self.layout {
+            None => {
+                let mut blob = open.pictures;
+                let head = fragment::head(number, table);
+                blob.append(&open.sounds, &mut make_room)
+                    .map_err(|e| ended_by(&e))?;
+                blob.append(&head, &mut make_room).map_err(|e| ended_by(&e))?;
+                (blob, head.len() as u64, "video/mp4")
+            }
+            Some(layout) => (
+                transport(&store, run, layout, number, table, &open)?,
+                0,
+                "video/mp2t",
+            ),
+        };
+        let etag = format!("{}-{run}-{number}", store.tag);
+        let len = blob.len();
+        let segment = Arc::new(Segment {
+            blob,
+            head,
+            etag,
+            content_type,
+        });
+        store.update(|state| {
+            state.bytes_produced += len;
+            state.segments.insert(number, segment);
+            if let Some(view) = state.run.as_mut().filter(|view| view.id == run) {
+                view.next = view.next.max(number + 1);
+            }
+        });
+        Ok(())
+    }
+}
+
+fn transport(
+    store: &Arc<Store>,
+    run: u64,
+    layout: &ts::Layout,
+    number: u32,
+    table: &Table,
+    open: &Open,
+) -> Result<Blob, Ended> {
+    let mut blob = Blob::new(store.scratch.clone());
+    let mut pictures = io::BufReader::with_capacity(
+        64 << 10,
+        BlobReader {
+            blob: &open.pictures,
+            at: 0,
+        },
+    );
+    let mut sink = Sink {
+        blob: &mut blob,
+        store,
+        run,
+        failed: None,
+    };
+    let mut out = io::BufWriter::with_capacity(188 * 348, &mut sink);
+    let written = ts::write_segment(layout, number, table, &mut pictures, &open.sounds, &mut out);
+    let written = written.and_then(|()| out.flush());
+    drop(out);
+    match (sink.failed, written) {
+        (Some(error), _) => Err(ended_by(&error)),
+        (None, Err(error)) => {
+            tracing::warn!(%error, number, "a segment cannot be written as a transport stream");
+            Err(Ended::Unreadable)
+        }
+        (None, Ok(())) => Ok(blob),
+    }
+}
+
+fn ended_by(error: &WriteError) -> Ended {
+    match error {
+        WriteError::GivenUp => Ended::Stopped,
+        WriteError::Io(error) => {
+            tracing::warn!(%error, "scratch space cannot be written");
+            Ended::ScratchFull
+        }
+    }
+}
+
+/// Appends to a blob, waiting for room; keeps the reason where it cannot.
+struct Sink<'a> {
+    blob: &'a mut Blob,
+    store: &'a Store,
+    run: u64,
+    failed: Option<WriteError>,
+}
+
+impl Write for Sink<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let (store, run) = (self.store, self.run);
+        let mut make_room = || -> Room { store.make_room(run) };
+        match self.blob.append(bytes, &mut make_room) {
+            Ok(()) => Ok(bytes.len()),
+            Err(error) => {
+                self.failed = Some(error);
+                Err(io::ErrorKind::StorageFull.into())
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Counts what is read, so that an encoder that makes nothing is noticed.
+struct Counted<'a, R> {
+    source: R,
+    progress: &'a AtomicU64,
+}
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.source.read(into)?;
+        self.progress.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}

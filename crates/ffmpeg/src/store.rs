@@ -1,0 +1,320 @@
+//! What an execution has made and what is asked of it: the state that its supervisor, its reader thread and
+//! its viewers share. The lock is held for bookkeeping only, never over IO.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use ether_encoder::{ByteStream, Ended, Pieces, Resource, Served, ServedMedia};
+use ether_media::{Ticks, Timeline};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+use crate::scratch::{Blob, Room, Scratch};
+
+/// Media time that is made ahead of what the viewer asked for last.
+const AHEAD: Ticks = Ticks(30 * Ticks::HZ);
+/// Segments that are made ahead whatever their length: the one being asked for must be able to complete.
+const AHEAD_SEGMENTS: u32 = 2;
+/// Segments behind the viewer that are kept while there is room for what comes.
+const BEHIND: u32 = 1;
+/// Bytes that are handed to a connection at a time.
+const PIECE: u64 = 256 << 10;
+
+/// A finished segment: its head was written after the bytes it precedes.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) blob: Blob,
+    /// Bytes of the head at the end of the blob; zero where the blob is in order.
+    pub(crate) head: u64,
+    pub(crate) etag: String,
+    pub(crate) content_type: &'static str,
+}
+
+impl Segment {
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
+        let body = self.blob.len() - self.head;
+        let from_head = usize::try_from(self.head.saturating_sub(at))
+            .unwrap_or(usize::MAX)
+            .min(into.len());
+        let (head, rest) = into.split_at_mut(from_head);
+        self.blob.read_at(head, body + at)?;
+        self.blob
+            .read_at(rest, (at + from_head as u64).saturating_sub(self.head))
+    }
+}
+
+/// The run that makes segments now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RunView {
+    pub(crate) id: u64,
+    pub(crate) start: u32,
+    /// The lowest segment that it has not finished.
+    pub(crate) next: u32,
+    /// The highest segment that it has begun.
+    pub(crate) position: u32,
+    pub(crate) held: bool,
+    pub(crate) produced: Option<Ticks>,
+}
+
+/// How a run failed, for those who wait for what it was to make.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) run: u64,
+    pub(crate) start: u32,
+    pub(crate) ended: Ended,
+}
+
+/// Everything that changes.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) init: Option<Bytes>,
+    pub(crate) segments: BTreeMap<u32, Arc<Segment>>,
+    pub(crate) run: Option<RunView>,
+    /// Runs started so far; the newest has this number.
+    pub(crate) runs: u64,
+    /// Runs up to this number are to end.
+    pub(crate) stop: u64,
+    /// The segment asked for last.
+    pub(crate) cursor: u32,
+    pub(crate) requested: Option<u32>,
+    /// Who waits for what; a higher ticket asked later.
+    pub(crate) wants: BTreeMap<u64, Resource>,
+    pub(crate) tickets: u64,
+    /// Where the source turned out to end, when it is before the presentation does.
+    pub(crate) source_end: Option<Ticks>,
+    pub(crate) failure: Option<Failure>,
+    pub(crate) ended: Option<Ended>,
+    pub(crate) bytes_produced: u64,
+    /// Whether the representation has sound, whatever a single run carries.
+    pub(crate) has_sound: bool,
+    pub(crate) sealed: bool,
+    pub(crate) retired: bool,
+    pub(crate) log: Vec<String>,
+}
+
+/// The shared state of one execution.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) timeline: Arc<Timeline>,
+    pub(crate) scratch: Arc<Scratch>,
+    /// Random part of every entity tag, so that bytes of another execution never share one.
+    pub(crate) tag: String,
+    state: Mutex<State>,
+    /// The reader thread waits here to be let on.
+    gate: Condvar,
+    /// Viewers wait here for something to have changed.
+    changed: watch::Sender<u64>,
+    /// The supervisor waits here for something to do.
+    pub(crate) work: Notify,
+}
+
+impl Store {
+    pub(crate) fn new(timeline: Arc<Timeline>, scratch: Arc<Scratch>, tag: String, first: u32) -> Self {
+        let state = State {
+            cursor: first,
+            ..State::default()
+        };
+        Self {
+            timeline,
+            scratch,
+            tag,
+            state: Mutex::new(state),
+            gate: Condvar::new(),
+            changed: watch::Sender::new(0),
+            work: Notify::new(),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state and lets everyone look at it.
+    pub(crate) fn update<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let result = change(&mut self.lock());
+        self.gate.notify_all();
+        self.scratch.nudge();
+        self.changed.send_modify(|n| *n += 1);
+        self.work.notify_one();
+        result
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// The highest segment that may be begun now.
+    fn allowed(&self, cursor: u32) -> u32 {
+        let ahead = self
+            .timeline
+            .segment_at(self.timeline.start(cursor as usize) + AHEAD);
+        u32::try_from(ahead)
+            .unwrap_or(u32::MAX)
+            .max(cursor.saturating_add(AHEAD_SEGMENTS))
+    }
+
+    /// Blocks until `run` may begin segment `number`; false when the run is to end.
+    pub(crate) fn enter(&self, run: u64, number: u32) -> bool {
+        let mut state = self.lock();
+        loop {
+            if state.stop >= run {
+                return false;
+            }
+            let held = number > self.allowed(state.cursor);
+            if let Some(view) = state.run.as_mut().filter(|view| view.id == run) {
+                view.held = held;
+                if !held {
+                    view.position = view.position.max(number);
+                }
+            }
+            if !held {
+                return true;
+            }
+            state = self.gate.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// What a writer of `run` without a chunk is to do: a segment that nobody needs soon makes room.
+    pub(crate) fn make_room(&self, run: u64) -> Room {
+        let victim = {
+            let mut state = self.lock();
+            if state.stop >= run {
+                return Room::GiveUp;
+            }
+            let victim = self.victim(&state);
+            if let Some(view) = state.run.as_mut().filter(|view| view.id == run) {
+                view.held = victim.is_none();
+            }
+            victim.and_then(|number| state.segments.remove(&number))
+        };
+        // Its chunks come back when the last reader lets go of it, which may be now.
+        match victim {
+            Some(segment) => {
+                drop(segment);
+                Room::Retry
+            }
+            None => Room::Wait,
+        }
+    }
+
+    /// The finished segment that is needed least: far behind the viewer first, then far ahead.
+    fn victim(&self, state: &State) -> Option<u32> {
+        let keep_from = state.cursor.saturating_sub(BEHIND);
+        let behind = state.segments.range(..keep_from).next().map(|(n, _)| *n);
+        let beyond = self.allowed(state.cursor);
+        let ahead = || {
+            state
+                .segments
+                .range(beyond.saturating_add(1)..)
+                .next_back()
+                .map(|(n, _)| *n)
+        };
+        let nearly = || state.segments.range(..state.cursor).next().map(|(n, _)| *n);
+        behind.or_else(ahead).or_else(nearly)
+    }
+
+    /// A finished resource, pinned.
+    pub(crate) fn finished(&self, resource: Resource) -> Option<Served> {
+        let state = self.lock();
+        match resource {
+            Resource::Init { .. } => {
+                let bytes = state.init.clone()?;
+                let etag = format!("{}-i", self.tag);
+                Some(Served {
+                    len: bytes.len() as u64,
+                    etag,
+                    content_type: "video/mp4",
+                    media: Box::new(InitMedia(bytes)),
+                })
+            }
+            Resource::Segment { number, .. } => {
+                let segment = state.segments.get(&number)?.clone();
+                Some(Served {
+                    len: segment.blob.len(),
+                    etag: segment.etag.clone(),
+                    content_type: segment.content_type,
+                    media: Box::new(SegmentMedia(segment)),
+                })
+            }
+        }
+    }
+}
+
+struct InitMedia(Bytes);
+
+impl ServedMedia for InitMedia {
+    fn stream(self: Box<Self>, range: Range<u64>) -> ByteStream {
+        let whole = self.0.len();
+        let clamp = |at: u64| usize::try_from(at).unwrap_or(whole).min(whole);
+        ByteStream::new(Once(Some(self.0.slice(clamp(range.start)..clamp(range.end)))))
+    }
+}
+
+struct Once(Option<Bytes>);
+
+impl Pieces for Once {
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        Poll::Ready(self.0.take().filter(|bytes| !bytes.is_empty()).map(Ok))
+    }
+}
+
+struct SegmentMedia(Arc<Segment>);
+
+impl ServedMedia for SegmentMedia {
+    fn stream(self: Box<Self>, range: Range<u64>) -> ByteStream {
+        let end = range.end.min(self.0.blob.len());
+        ByteStream::new(SegmentPieces {
+            segment: self.0,
+            at: range.start,
+            end,
+            reading: None,
+        })
+    }
+}
+
+/// Reads a segment piece by piece on the blocking pool, one piece at a time.
+struct SegmentPieces {
+    segment: Arc<Segment>,
+    at: u64,
+    end: u64,
+    reading: Option<JoinHandle<io::Result<Vec<u8>>>>,
+}
+
+impl Pieces for SegmentPieces {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        if self.reading.is_none() {
+            if self.at >= self.end {
+                return Poll::Ready(None);
+            }
+            let (segment, at) = (self.segment.clone(), self.at);
+            let count = (self.end - at).min(PIECE) as usize;
+            self.reading = Some(tokio::task::spawn_blocking(move || {
+                let mut piece = vec![0; count];
+                segment.read_at(&mut piece, at).map(|()| piece)
+            }));
+        }
+        let Some(reading) = &mut self.reading else {
+            return Poll::Ready(None);
+        };
+        let read = match Pin::new(reading).poll(cx) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(joined) => joined.map_err(io::Error::other).and_then(|read| read),
+        };
+        self.reading = None;
+        match read {
+            Ok(piece) => {
+                self.at += piece.len() as u64;
+                Poll::Ready(Some(Ok(piece.into())))
+            }
+            Err(error) => {
+                self.at = self.end;
+                Poll::Ready(Some(Err(error)))
+            }
+        }
+    }
+}
