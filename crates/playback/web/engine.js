@@ -1,0 +1,200 @@
+// Puts a playback's address into the <video>: as a file, by the browser's own HLS, or through Media Source with
+// hls.js. Whichever it is, it reports the same two things: why it is waiting, and why it failed.
+
+import { ApiError, refusal } from "./api.js";
+
+const LIBRARY = "/assets/vendor/hls.light.min.js";
+/** A segment is held back for at most 8 s by the server; anything slower than this is lost. */
+const FIRST_BYTE_MS = 20_000;
+const RETRIES = 12;
+
+/**
+ * "native" or "mse", or null if this browser has neither. Media Source is preferred where both exist, for it
+ * lets the page read why a request was refused; on Apple's browsers their own HLS is better, for HDR, AirPlay
+ * and battery. `wanted` (the address's `?player=`) overrides where it can.
+ */
+export function choosePlayer(video, wanted = null) {
+  const native = video.canPlayType("application/vnd.apple.mpegurl") !== "";
+  const mse = Boolean(globalThis.MediaSource ?? globalThis.ManagedMediaSource);
+  if (wanted === "native" && native) return "native";
+  if (wanted === "mse" && mse) return "mse";
+  const apple = "WebKitPlaybackTargetAvailabilityEvent" in globalThis;
+  if (native && (apple || !mse)) return "native";
+  return mse ? "mse" : null;
+}
+
+/**
+ * Starts loading `url`. Returns `{ name, retry(), detach() }`. `onWaiting(error or null)`: loading is being
+ * tried again, or goes on; `onFailure(error)`: it has stopped until `retry()` or `detach()`.
+ */
+export async function attach({ video, url, isFile, player, startSeconds, onWaiting, onFailure }) {
+  if (isFile || player === "native") {
+    return attachNative({ video, url, isFile, startSeconds, onFailure });
+  }
+  const Hls = await loadHls();
+  return attachMse({ Hls, video, url, startSeconds, onWaiting, onFailure });
+}
+
+function attachNative({ video, url, isFile, startSeconds, onFailure }) {
+  const live = new AbortController();
+  let begin = startSeconds;
+  const load = () => {
+    video.src = url;
+    video.load();
+  };
+  video.addEventListener("loadedmetadata", () => {
+    if (begin > 0) video.currentTime = begin;
+    begin = 0;
+  }, { signal: live.signal });
+  video.addEventListener("error", async () => {
+    const error = await diagnose(video.error, url, isFile, live.signal);
+    if (!live.signal.aborted) onFailure(error);
+  }, { signal: live.signal });
+  load();
+  return {
+    name: isFile ? "the browser, from the file" : "the browser's own HLS",
+    retry() {
+      begin = video.currentTime || begin;
+      load();
+    },
+    detach() {
+      live.abort();
+      empty(video);
+    },
+  };
+}
+
+/** A media element only says that it failed; the address itself says why. */
+async function diagnose(mediaError, url, isFile, signal) {
+  try {
+    const response = await fetch(url, {
+      headers: isFile ? { Range: "bytes=0-0" } : {},
+      signal,
+      cache: "no-store",
+      credentials: "omit",
+    });
+    if (!response.ok) return refusal(response.status, await response.text(), response.headers.get("Retry-After"));
+  } catch {
+    return new ApiError({ code: "offline" });
+  }
+  switch (mediaError?.code) {
+    case MediaError.MEDIA_ERR_NETWORK: return new ApiError({ code: "offline" });
+    case MediaError.MEDIA_ERR_DECODE: return new ApiError({ code: "decode" });
+    default: return new ApiError({ code: "unplayable" });
+  }
+}
+
+function attachMse({ Hls, video, url, startSeconds, onWaiting, onFailure }) {
+  const retry = {
+    maxNumRetry: RETRIES,
+    retryDelayMs: 500,
+    maxRetryDelayMs: 3_000,
+    backoff: "linear",
+    // The stock rule gives up on an unreachable server while the device itself is on line.
+    shouldRetry: (policy, count, isTimeout, response) => {
+      const status = response?.code ?? 0;
+      return count < (policy?.maxNumRetry ?? 0) && (isTimeout || status === 0 || status === 429 || (status >= 500 && status !== 507));
+    },
+  };
+  const policy = { default: { maxTimeToFirstByteMs: FIRST_BYTE_MS, maxLoadTimeMs: 120_000, timeoutRetry: retry, errorRetry: retry } };
+  const hls = new Hls({
+    startPosition: startSeconds,
+    maxBufferLength: 30,
+    maxMaxBufferLength: 60,
+    backBufferLength: 60,
+    manifestLoadPolicy: policy,
+    playlistLoadPolicy: policy,
+    fragLoadPolicy: policy,
+  });
+  let mended = -Infinity; // the position at which a media error was last recovered from
+  let waiting = false;
+
+  hls.on(Hls.Events.FRAG_BUFFERED, () => {
+    if (waiting) onWaiting(null);
+    waiting = false;
+  });
+  hls.on(Hls.Events.ERROR, (_, data) => {
+    if (data.type === Hls.ErrorTypes.NETWORK_ERROR) {
+      const error = networkError(data);
+      if (data.fatal) {
+        onFailure(error);
+      } else {
+        waiting = true;
+        onWaiting(error);
+      }
+      return;
+    }
+    if (!data.fatal) return;
+    // Recovering twice at the same place would go on for ever.
+    if (data.type === Hls.ErrorTypes.MEDIA_ERROR && Math.abs(video.currentTime - mended) > 5) {
+      mended = video.currentTime;
+      const playing = !video.paused;
+      hls.recoverMediaError();
+      if (playing) video.play().catch(() => {});
+      return;
+    }
+    const codecs = [Hls.ErrorDetails.MANIFEST_INCOMPATIBLE_CODECS_ERROR, Hls.ErrorDetails.BUFFER_ADD_CODEC_ERROR, Hls.ErrorDetails.BUFFER_INCOMPATIBLE_CODECS_ERROR];
+    onFailure(new ApiError({ code: codecs.includes(data.details) ? "unplayable" : "decode" }));
+  });
+  hls.loadSource(url);
+  hls.attachMedia(video);
+  return {
+    name: `hls.js ${Hls.version}`,
+    retry() {
+      if (hls.levels.length === 0) hls.loadSource(url);
+      else hls.startLoad(video.currentTime || startSeconds);
+    },
+    detach() {
+      hls.destroy();
+      empty(video);
+    },
+  };
+}
+
+/** The server's own words about a refused playlist or segment, as hls.js hands them over. */
+function networkError(data) {
+  const status = data.response?.code ?? 0;
+  if (status < 400) return new ApiError({ code: /timeout/i.test(data.details) ? "timeout" : "offline" });
+  return refusal(status, bodyText(data.networkDetails), header(data.networkDetails, "Retry-After"));
+}
+
+function bodyText(request) {
+  try {
+    if (typeof request.response === "string") return request.response;
+    if (request.response instanceof ArrayBuffer) return new TextDecoder().decode(request.response);
+  } catch {
+    // Aborted, or gone with its worker: the status has to do.
+  }
+  return "";
+}
+
+function header(request, name) {
+  try {
+    return request.getResponseHeader(name);
+  } catch {
+    return null;
+  }
+}
+
+function empty(video) {
+  video.removeAttribute("src");
+  video.load();
+}
+
+let library = null;
+
+/** Loaded when first needed: a browser with its own HLS never pays for it. */
+function loadHls() {
+  library ??= new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.src = LIBRARY;
+    script.onload = () => resolve(globalThis.Hls);
+    script.onerror = () => {
+      library = null;
+      script.remove();
+      reject(new ApiError({ code: "player_missing" }));
+    };
+    document.head.append(script);
+  });
+  return library;
+}

@@ -1,0 +1,550 @@
+// Watching one item: opens a playback, puts it into the <video>, keeps the position, and says what to do when
+// something fails. One visit = one item on screen; whatever answers after the visit is over is dropped.
+
+import { abilities } from "./abilities.js";
+import { ApiError } from "./api.js";
+import { isBegun } from "./catalog.js";
+import { Controls } from "./controls.js";
+import { decisionElements, modeWords, showItem } from "./details.js";
+import { byId, el, say } from "./dom.js";
+import { attach, choosePlayer } from "./engine.js";
+import { Mend, explain } from "./errors.js";
+import { clock, spokenClock } from "./format.js";
+import { openPlayback, PositionKeeper } from "./playback.js";
+import { qualities, TuneDialog } from "./tune.js";
+
+/** Unreachable servers are tried again this often, and this many times before the picture is given up. */
+const RETRY_MS = 2_000;
+const RETRIES_UNSEEN = 10;
+/** Ending this much before the length the file claims is said to be early. */
+const EARLY_SECONDS = 3;
+
+export class WatchView {
+  #api;
+  #onPosition;
+  #video = byId("video");
+  #controls;
+  #tune;
+  #visit = null; // { id, controller }: ends everything that belongs to it
+  #playback = null;
+  #engine = null;
+  #engineName = "";
+  #keeper = null;
+  #at = 0; // where to be once the picture is there
+  #started = false; // a picture of this playback has been shown
+  #wantsPlay = false;
+  #retries = 0;
+  #retryTimer = 0;
+
+  item = null;
+  quality = "auto";
+  /** The chosen track's index; null leaves the choice to the server. */
+  audio = null;
+
+  constructor(api, { onPosition }) {
+    this.#api = api;
+    this.#onPosition = onPosition;
+    this.#controls = new Controls(this.#video, this);
+    this.#tune = new TuneDialog(this);
+    this.#wire();
+  }
+
+  async show(id) {
+    this.#endVisit();
+    const controller = new AbortController();
+    this.#visit = { id, controller };
+    byId("watch").hidden = false;
+    scrollTo({ top: 0, behavior: "instant" });
+    this.#reset();
+    this.#controls.active = true;
+    this.#wait("Opening…");
+    try {
+      this.item = await this.#api.item(id, controller.signal);
+    } catch (error) {
+      if (!controller.signal.aborted) this.#explain(error, { again: () => this.show(id) });
+      return;
+    }
+    document.title = `${this.item.title} · ether`;
+    showItem(this.item);
+    this.#showCover();
+    byId("watch-title").focus({ preventScroll: true });
+    this.#keeper = new PositionKeeper(this.#api, id, this.#onPosition);
+    this.#controls.update();
+    this.#wait(null);
+    if (isBegun(this.item)) this.#offerResume();
+    else this.#start(0);
+  }
+
+  hide() {
+    this.#endVisit();
+    byId("watch").hidden = true;
+  }
+
+  // What the controls and the dialog drive.
+
+  /** Seconds; the item's own length until the stream has said its. */
+  get duration() {
+    const own = this.#video.duration;
+    if (this.#started && Number.isFinite(own) && own > 0) return own;
+    return (this.#playback?.durationMs ?? this.item?.durationMs ?? 0) / 1000;
+  }
+
+  get position() {
+    return this.#started ? this.#video.currentTime : this.#at;
+  }
+
+  get paused() {
+    return this.#video.paused;
+  }
+
+  get decision() {
+    return this.#playback?.decision ?? null;
+  }
+
+  togglePlay() {
+    if (!byId("curtain").hidden) {
+      byId("curtain-actions").querySelector("button")?.click();
+    } else if (this.#video.paused) {
+      this.#play();
+    } else {
+      this.#wantsPlay = false;
+      this.#video.pause();
+    }
+  }
+
+  seek(seconds) {
+    const target = Math.max(0, Math.min(this.duration, seconds));
+    if (!byId("curtain").hidden && !this.#engine) {
+      // Stopped, or not begun: choosing a place is choosing to play from it.
+      this.#start(target);
+      return;
+    }
+    if (this.#started) this.#video.currentTime = target;
+    else this.#at = target;
+    this.#controls.update();
+  }
+
+  openTune() {
+    this.#tune.open();
+  }
+
+  leave() {
+    location.hash = "#/";
+  }
+
+  /** Another quality or audio track: a new playback from the same place. */
+  choose({ quality = this.quality, audio = this.audio }) {
+    if (quality === this.quality && audio === this.audio) return;
+    this.quality = quality;
+    this.audio = audio;
+    if (this.#playback) this.#restart();
+  }
+
+  /** The server's view of the playback, or null when there is none to be had. */
+  async lookAtSession() {
+    try {
+      return (await this.#playback?.look(this.#visit?.controller.signal)) ?? null;
+    } catch {
+      return null;
+    }
+  }
+
+  numbers() {
+    const rows = [];
+    if (this.#engineName) rows.push(["Played by", this.#engineName]);
+    const { buffered, currentTime, videoWidth, videoHeight } = this.#video;
+    if (videoWidth > 0) rows.push(["Shown", `${videoWidth} × ${videoHeight}`]);
+    for (let i = 0; i < buffered.length; i += 1) {
+      if (buffered.start(i) <= currentTime + 0.5 && buffered.end(i) > currentTime) rows.push(["Ready ahead", `${Math.round(buffered.end(i) - currentTime)} s`]);
+    }
+    const frames = this.#video.getVideoPlaybackQuality?.();
+    if (frames?.totalVideoFrames > 0) rows.push(["Frames lost", `${frames.droppedVideoFrames} of ${frames.totalVideoFrames}`]);
+    return rows;
+  }
+
+  // One playback.
+
+  async #start(seconds, { play = true } = {}) {
+    const visit = this.#visit;
+    if (!visit) return;
+    const { signal } = visit.controller;
+    this.#at = seconds;
+    this.#started = false;
+    this.#wantsPlay = play;
+    this.#retries = 0;
+    byId("curtain").hidden = true;
+    this.#wait("Asking the server…");
+    const player = choosePlayer(this.#video, new URLSearchParams(location.search).get("player"));
+    try {
+      if (player === null) throw new ApiError({ code: "no_player" });
+      const playback = await openPlayback(this.#api, this.#request(seconds), signal);
+      if (signal.aborted) {
+        playback.end();
+        return;
+      }
+      this.#playback = playback;
+      this.#showDecision();
+      const engine = await attach({
+        video: this.#video,
+        url: playback.url,
+        isFile: playback.isFile,
+        player,
+        startSeconds: seconds,
+        onWaiting: (error) => this.#onWaiting(error),
+        onFailure: (error) => this.#onFailure(playback, error),
+      });
+      if (signal.aborted || this.#playback !== playback) {
+        // Left while the player was loading; the video belongs to someone else by now.
+        if (!this.#engine) engine.detach();
+        playback.end();
+        return;
+      }
+      this.#engine = engine;
+      this.#engineName = engine.name;
+      byId("stop").disabled = false;
+      playback.reportOn(() => ({ state: this.#video.paused ? "paused" : "playing", positionMs: this.position * 1000 }));
+      this.#wait(playback.decision.mode === "encode" ? "Starting the encoder…" : "Loading…");
+      if (play) this.#play();
+    } catch (error) {
+      if (!signal.aborted) this.#explain(error, { again: () => this.#start(seconds) });
+    }
+  }
+
+  #request(seconds) {
+    const quality = qualities(this.item).find((each) => each.id === this.quality)?.request ?? {};
+    const request = {
+      item: this.item.id,
+      protocol: "hls",
+      offsetMs: Math.round(seconds * 1000),
+      client: abilities(this.item.streams),
+      ...quality,
+    };
+    if (this.audio !== null) request.audio = this.audio;
+    return request;
+  }
+
+  #play() {
+    this.#wantsPlay = true;
+    if (this.#playback?.lost) {
+      this.#restart();
+      return;
+    }
+    this.#video.play().catch((error) => {
+      // Browsers start no sound without a gesture, after a reload for instance.
+      if (error.name === "NotAllowedError" && this.#visit) {
+        this.#wait(null);
+        this.#curtain({ title: this.item.title, words: "Ready.", actions: [["Play", () => { byId("curtain").hidden = true; this.#play(); }]] });
+      }
+    });
+  }
+
+  async #restart(seconds = this.position) {
+    const play = this.#wantsPlay;
+    this.#holdFrame();
+    this.#detach();
+    const old = this.#playback;
+    this.#playback = null;
+    this.#at = seconds;
+    this.#started = false;
+    this.#wait("Changing over…");
+    byId("curtain").hidden = true;
+    const visit = this.#visit;
+    // Its encoder's place must be free before the next one asks.
+    await old?.end();
+    if (this.#visit === visit) await this.#start(seconds, { play });
+  }
+
+  #stop() {
+    const at = this.position;
+    this.#keep(false);
+    this.#holdFrame();
+    this.#detach();
+    this.#playback?.end();
+    this.#playback = null;
+    this.#at = at;
+    this.#started = false;
+    this.#controls.update();
+    this.#curtain({
+      title: `Stopped at ${clock(at)}`,
+      words: "",
+      actions: [["Go on", () => this.#start(at)], ["To the library", () => this.leave()]],
+    });
+    say(`Stopped at ${spokenClock(at)}.`);
+  }
+
+  #detach() {
+    clearTimeout(this.#retryTimer);
+    this.#engine?.detach();
+    this.#engine = null;
+    this.#engineName = "";
+    byId("stop").disabled = true;
+    this.#wait(null);
+  }
+
+  #endVisit({ leaving = false } = {}) {
+    if (!this.#visit) return;
+    this.#keep(false, { leaving });
+    this.#visit.controller.abort();
+    this.#visit = null;
+    this.#playback?.end({ leaving });
+    this.#playback = null;
+    this.#tune.close();
+    this.#controls.active = false;
+    this.#detach();
+    this.item = null;
+    this.#keeper = null;
+    if (navigator.mediaSession) navigator.mediaSession.metadata = null;
+  }
+
+  // What can go wrong.
+
+  #onWaiting(error) {
+    if (error === null) {
+      this.#retries = 0;
+      if (!byId("spinner").hidden) byId("spinner-words").textContent = "Loading…";
+      return;
+    }
+    byId("spinner-words").textContent = error.status === 503 || error.status === 429
+      ? `${error.message || "The server is busy."} Waiting…`
+      : "The server cannot be reached. Trying again…";
+  }
+
+  async #onFailure(playback, error) {
+    if (this.#playback !== playback) return;
+    if (error.unreachable && (error.code === "offline" || error.code === "timeout")) {
+      this.#onWaiting(error);
+      this.#retries += 1;
+      if (this.#retries > RETRIES_UNSEEN && this.#video.readyState < HTMLMediaElement.HAVE_FUTURE_DATA) {
+        this.#explain(error, { again: () => this.#retry() });
+      }
+      clearTimeout(this.#retryTimer);
+      this.#retryTimer = setTimeout(() => this.#engine?.retry(), RETRY_MS);
+      return;
+    }
+    const at = this.position;
+    this.#keep(false);
+    // Why a playback ended, or what became of its source, is the server's to say.
+    const session = await this.lookAtSession();
+    if (this.#playback !== playback) return;
+    this.#detach();
+    playback.end();
+    this.#playback = null;
+    this.#at = at;
+    this.#started = false;
+    this.#explain(whyEnded(error, session), { again: () => this.#start(at), at });
+  }
+
+  #retry() {
+    byId("curtain").hidden = true;
+    this.#retries = 0;
+    this.#wait("Trying again…");
+    this.#engine?.retry();
+  }
+
+  /** Draws the curtain with the words for `error` and the buttons that fit. */
+  #explain(error, { again, at = null }) {
+    this.#wait(null);
+    const { title, advice, detail, mend } = explain(error);
+    const actions = [];
+    if (mend === Mend.CONTINUE && at !== null && at > 1) actions.push([`Continue from ${clock(at)}`, again]);
+    else if (mend === Mend.CONTINUE || mend === Mend.RETRY) actions.push(["Try again", again]);
+    if (this.item && this.quality !== "auto") {
+      actions.push(["Automatic quality", () => { this.quality = "auto"; again(); }]);
+    }
+    actions.push(["To the library", () => this.leave()]);
+    this.#curtain({ title, words: advice, detail, actions, isProblem: true });
+    say(`${title}. ${advice}`);
+  }
+
+  #onEnded() {
+    const claimed = (this.item?.durationMs ?? 0) / 1000;
+    const at = this.#video.currentTime;
+    const early = claimed - at > Math.max(EARLY_SECONDS, claimed * 0.01);
+    this.#keep(!early);
+    this.#detach();
+    this.#playback?.end();
+    this.#playback = null;
+    this.#started = false;
+    this.#at = early ? at : 0;
+    this.#controls.update();
+    if (early) {
+      this.#explain(new ApiError({ code: "source_ended", message: `It says it is ${clock(claimed)} long and ends at ${clock(at)}.` }), { again: () => this.#start(0) });
+    } else {
+      this.#curtain({ title: "The end", words: "", actions: [["Watch again", () => this.#start(0)], ["To the library", () => this.leave()]] });
+    }
+  }
+
+  #keep(finished, options) {
+    if (!this.#keeper || !this.#started) return;
+    const { duration, position } = this;
+    // The last titles count as seen.
+    const seen = finished || (duration > 60 && duration - position < Math.min(60, duration * 0.03));
+    this.#keeper.keep(position * 1000, seen, options);
+  }
+
+  // What is shown.
+
+  #offerResume() {
+    const seconds = this.item.positionMs / 1000;
+    this.#at = seconds;
+    this.#controls.update();
+    this.#curtain({
+      title: this.item.title,
+      words: "",
+      actions: [[`Resume at ${clock(seconds)}`, () => this.#start(seconds)], ["From the start", () => this.#start(0)]],
+    });
+  }
+
+  #curtain({ title, words, detail = "", actions, isProblem = false }) {
+    byId("curtain").classList.toggle("is-problem", isProblem);
+    byId("curtain-title").textContent = title;
+    byId("curtain-words").textContent = words;
+    byId("curtain-words").hidden = words === "";
+    byId("curtain-detail").textContent = detail;
+    byId("curtain-detail").hidden = detail === "";
+    const buttons = actions.map(([name, act], n) => el("button", { type: "button", class: n === 0 ? "button primary" : "button", text: name, on: { click: act } }));
+    byId("curtain-actions").replaceChildren(...buttons);
+    byId("curtain").hidden = false;
+    buttons[0]?.focus({ preventScroll: true });
+  }
+
+  /** Shows the spinner with these words; null hides it. */
+  #wait(words) {
+    byId("spinner").hidden = words === null;
+    if (words !== null) byId("spinner-words").textContent = words;
+  }
+
+  #showDecision() {
+    const words = modeWords(this.decision);
+    byId("how").hidden = words === null;
+    byId("how").textContent = words?.short ?? "";
+    byId("how").title = words?.long ?? "";
+    byId("watch-decision").hidden = words === null;
+    byId("watch-decision").replaceChildren(...decisionElements(this.decision));
+    this.#tune.update();
+  }
+
+  async #showCover() {
+    const { item } = this;
+    const visit = this.#visit;
+    byId("stage").classList.toggle("is-music", item.kind === "music");
+    let artwork = [];
+    try {
+      const url = URL.createObjectURL(await this.#api.picture(item.picture, visit.controller.signal));
+      visit.controller.signal.addEventListener("abort", () => URL.revokeObjectURL(url), { once: true });
+      if (this.#visit !== visit) return;
+      byId("cover").src = url;
+      byId("cover").hidden = this.#started && item.kind !== "music";
+      artwork = [{ src: url }];
+    } catch {
+      // Without a picture there is a plain stage.
+    }
+    if (this.#visit !== visit || !navigator.mediaSession) return;
+    navigator.mediaSession.metadata = new MediaMetadata({ title: item.title, artwork });
+  }
+
+  /** The last frame stays up while the next playback begins. */
+  #holdFrame() {
+    const canvas = byId("held-frame");
+    if (this.#video.videoWidth === 0) return;
+    canvas.width = this.#video.videoWidth;
+    canvas.height = this.#video.videoHeight;
+    try {
+      canvas.getContext("2d").drawImage(this.#video, 0, 0);
+      canvas.hidden = false;
+    } catch {
+      canvas.hidden = true;
+    }
+  }
+
+  #reset() {
+    this.item = null;
+    this.quality = "auto";
+    this.audio = null;
+    this.#at = 0;
+    this.#started = false;
+    for (const id of ["curtain", "held-frame", "cover", "how", "watch-decision", "watch-warnings"]) byId(id).hidden = true;
+    for (const id of ["watch-title", "stage-title", "watch-facts"]) byId(id).textContent = "";
+    byId("watch-streams").replaceChildren();
+    byId("cover").removeAttribute("src");
+  }
+
+  #wire() {
+    const video = this.#video;
+    video.addEventListener("loadeddata", () => {
+      this.#started = true;
+      byId("held-frame").hidden = true;
+      byId("cover").hidden = this.item?.kind !== "music" || !byId("cover").src;
+    });
+    video.addEventListener("playing", () => this.#wait(null));
+    video.addEventListener("canplay", () => {
+      if (video.paused) this.#wait(null);
+    });
+    video.addEventListener("waiting", () => {
+      if (this.#engine && byId("curtain").hidden) this.#wait(byId("spinner-words").textContent || "Loading…");
+    });
+    video.addEventListener("seeking", () => {
+      if (this.#engine && byId("curtain").hidden) this.#wait("Loading…");
+    });
+    video.addEventListener("seeked", () => {
+      if (video.readyState >= HTMLMediaElement.HAVE_FUTURE_DATA) this.#wait(null);
+      this.#keep(false);
+    });
+    video.addEventListener("timeupdate", () => {
+      if (this.#started && !video.paused) this.#keeper?.tick(video.currentTime * 1000, performance.now());
+    });
+    video.addEventListener("pause", () => {
+      if (!video.ended) this.#keep(false);
+    });
+    for (const name of ["play", "pause"]) {
+      video.addEventListener(name, () => this.#playback?.reportOn(() => ({
+        state: video.paused ? "paused" : "playing",
+        positionMs: this.position * 1000,
+      })));
+    }
+    video.addEventListener("ended", () => this.#onEnded());
+    byId("stop").addEventListener("click", () => this.#stop());
+    addEventListener("online", () => this.#engine && this.#retries > 0 && this.#engine.retry());
+    addEventListener("visibilitychange", () => {
+      // Phones may never send pagehide.
+      if (document.visibilityState === "hidden" && this.#visit) this.#keep(false, { leaving: true });
+    });
+    addEventListener("pagehide", () => this.#endVisit({ leaving: true }));
+    addEventListener("pageshow", (event) => {
+      // Back from the browser's cache: the playback was ended when the page was left.
+      const match = /^#\/watch\/([^/?]+)$/.exec(location.hash);
+      if (event.persisted && match) this.show(decodeURIComponent(match[1]));
+    });
+    this.#wireMediaKeys();
+  }
+
+  #wireMediaKeys() {
+    const keys = navigator.mediaSession;
+    if (!keys) return;
+    const video = this.#video;
+    const handlers = {
+      play: () => this.#play(),
+      pause: () => video.pause(),
+      stop: () => this.#stop(),
+      seekbackward: (details) => this.#controls.seekBy(-(details.seekOffset ?? 10)),
+      seekforward: (details) => this.#controls.seekBy(details.seekOffset ?? 10),
+      seekto: (details) => this.seek(details.seekTime),
+    };
+    for (const [action, handler] of Object.entries(handlers)) {
+      try {
+        keys.setActionHandler(action, (details) => { if (this.#visit) handler(details ?? {}); });
+      } catch {
+        // This browser has no such key.
+      }
+    }
+  }
+}
+
+/** The most telling of what the player saw and what the server says of the playback. */
+function whyEnded(error, session) {
+  const ended = session?.ended ?? session?.failure ?? null;
+  if (ended && typeof ended === "object" && ended.code) {
+    return new ApiError({ status: error.status, code: ended.code, message: ended.message ?? ended.text ?? "", fields: ended });
+  }
+  return error;
+}
