@@ -396,6 +396,37 @@ impl Facts {
     }
 }
 
+impl Facts {
+    /// Puts in keyframes that were found later, and closes the gap that said they were missing.
+    pub fn set_keyframes(&mut self, keyframes: Keyframes) {
+        self.gaps.retain(|gap| !matches!(gap, Gap::Keyframes { .. }));
+        self.keyframes = Some(keyframes);
+    }
+}
+
+/// The earliest start of any sound or moving picture; zero where none is known.
+pub(crate) fn earliest(streams: &[Stream]) -> Ticks {
+    streams
+        .iter()
+        .filter(|s| match &s.kind {
+            StreamKind::Video(video) => !video.still,
+            StreamKind::Audio(_) => true,
+            _ => false,
+        })
+        .filter_map(|s| s.start)
+        .min()
+        .unwrap_or_default()
+}
+
+/// From the earliest start to the latest end of all streams whose ends are known.
+pub(crate) fn span(streams: &[Stream]) -> Option<Ticks> {
+    let end = streams
+        .iter()
+        .filter_map(|s| Some(s.start? + s.duration?))
+        .max()?;
+    Some(end - earliest(streams))
+}
+
 impl Stream {
     /// The video facts, where this is a video stream.
     pub fn video(&self) -> Option<&VideoFacts> {
