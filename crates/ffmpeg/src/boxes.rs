@@ -74,10 +74,6 @@ impl BoxWriter {
         });
     }
 
-    pub(crate) fn u8(&mut self, value: u8) {
-        self.bytes.push(value);
-    }
-
     pub(crate) fn u16(&mut self, value: u16) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }

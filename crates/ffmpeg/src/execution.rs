@@ -360,6 +360,7 @@ impl Supervisor {
             accept_late: plan.from_start,
             until: plan.until,
             reorder: plan::reorder(&self.request),
+            sound_frames: plan::copied_frames(&self.request),
         };
         let progress = Arc::new(AtomicU64::new(0));
         let (done, reader) = oneshot::channel();

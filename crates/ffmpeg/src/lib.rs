@@ -38,3 +38,6 @@ pub fn revision_of(metadata: &std::fs::Metadata) -> Revision {
         device: metadata.dev(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ use ether_encoder::{
     AudioAction, AudioCodec, AudioEncode, AudioTrack, Protocol, Request, SegmentContainer, VideoAction,
     VideoCodec, VideoEncode, VideoTrack,
 };
-use ether_media::{Container, Cut, Facts, Ticks, Timeline};
+use ether_media::{Codec, Container, Cut, Facts, Ticks, Timeline};
 
 /// Samples of one AAC frame: the grid that encoded sound lies on, whatever run makes it.
 const AAC_FRAME: i64 = 1_024;
@@ -86,7 +86,9 @@ pub fn plan(request: &Request, first: u32, attempt: u32, input: &OsStr) -> Plan 
         args.one((request.timeline.origin() + request.timeline.start(until)).to_string());
     }
     args.add("-avoid_negative_ts disabled -max_muxing_queue_size 9999 -flush_packets 1 -strict -2 -f mp4");
-    args.add("-movflags +delay_moov+default_base_moof+frag_keyframe+frag_discont -frag_duration");
+    args.add(
+        "-use_editlist 0 -movflags +delay_moov+default_base_moof+frag_keyframe+frag_discont -frag_duration",
+    );
     args.add(FRAGMENT_MICROS);
     args.add("pipe:1");
     Plan {
@@ -113,6 +115,25 @@ pub(crate) fn reorder(request: &Request) -> Ticks {
         Ticks::from_timescale(i64::from(r.den), u64::from(r.num))
     });
     Ticks(frames * frame.0.clamp(900, 9_000))
+}
+
+/// Where copied sound starts on the file's clock, and the samples of each of its frames; `None` where its
+/// codec has frames of several lengths.
+pub(crate) fn copied_frames(request: &Request) -> Option<(Ticks, u32)> {
+    let audio = request
+        .audio
+        .as_ref()
+        .filter(|audio| matches!(audio.action, AudioAction::Copy))?;
+    let stream = request.facts.stream(audio.stream)?;
+    let length = match stream.codec {
+        // A frame of HE-AAC is two of these.
+        Codec::Aac => 1_024,
+        Codec::Ac3 | Codec::Eac3 => 1_536,
+        // A frame of a high sample rate is two of these.
+        Codec::Mp3 => 576,
+        _ => return None,
+    };
+    Some((stream.start?, length))
 }
 
 #[derive(Default)]

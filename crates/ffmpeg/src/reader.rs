@@ -16,7 +16,7 @@ use crate::fragment;
 use crate::init;
 use crate::pipe::{Event, PipeError, PipeReader, PipeTrack, Sample};
 use crate::scratch::{Blob, BlobReader, Room, WriteError};
-use crate::segmenter::{Lane, Placement, Segmenter, Table, Violation};
+use crate::segmenter::{Frames, Lane, Placement, Segmenter, Table, Violation};
 use crate::store::{Segment, Store};
 use crate::ts;
 
@@ -36,6 +36,8 @@ pub(crate) struct Job {
     pub(crate) accept_late: bool,
     pub(crate) until: Option<u32>,
     pub(crate) reorder: Ticks,
+    /// Where copied sound starts on the file's clock and the samples of its frames, where both are known.
+    pub(crate) sound_frames: Option<(Ticks, u32)>,
 }
 
 /// How reading ended.
@@ -174,14 +176,25 @@ fn begin(store: &Arc<Store>, job: &Job, tracks: &[PipeTrack]) -> Result<Remainde
         }
     }
     let lane = |n: usize| Lane {
+        frames: None,
         track: n,
         timescale: tracks[n].timescale,
+    };
+    let frames = |scale: u32| {
+        let frames = |(start, length): (Ticks, u32)| Frames {
+            anchor: start.to_timescale(u64::from(scale)),
+            length,
+        };
+        job.sound_frames.map(frames)
     };
     let segmenter = Segmenter::new(
         store.timeline.clone(),
         job.first,
         video.map(lane),
-        audio.map(lane),
+        audio.map(|n| Lane {
+            frames: frames(tracks[n].timescale),
+            ..lane(n)
+        }),
         job.accept_late,
     );
     let cutter = Cutter {

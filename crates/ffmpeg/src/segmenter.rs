@@ -70,6 +70,36 @@ pub(crate) struct Table {
 pub(crate) struct Lane {
     pub(crate) track: usize,
     pub(crate) timescale: u32,
+    /// For copied sound whose frames all have the same length.
+    pub(crate) frames: Option<Frames>,
+}
+
+/// The times of sound that comes in frames of one length, in units of its timescale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frames {
+    /// Where the source's first frame starts.
+    pub(crate) anchor: i64,
+    /// Length of a frame; at least one.
+    pub(crate) length: u32,
+}
+
+impl Lane {
+    /// When a piece of sound starts, and how long it is. Containers round times, and FFmpeg smooths what was
+    /// rounded in a way that depends on where it began to read; frames that follow each other have exact times.
+    fn settle(&self, sample: &Sample) -> (i64, u32) {
+        let Some(frames) = self.frames else {
+            return (sample.pts, sample.duration);
+        };
+        let length = i64::from(frames.length);
+        let nearest = (sample.pts - frames.anchor + length / 2).div_euclid(length);
+        let exact = frames.anchor + nearest * length;
+        let near = (exact - sample.pts).abs() <= i64::from(self.timescale / 500);
+        if near {
+            (exact, frames.length)
+        } else {
+            (sample.pts, sample.duration)
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -142,11 +172,6 @@ impl Segmenter {
         self.pop(number)
     }
 
-    /// The highest segment that a sample was placed in.
-    pub(crate) fn position(&self) -> u32 {
-        self.open.keys().next_back().copied().unwrap_or(self.first)
-    }
-
     /// End of the last picture, or of the last sound where there is no picture, on the timeline.
     pub(crate) fn produced(&self) -> Option<Ticks> {
         if self.video.is_some() {
@@ -154,11 +179,6 @@ impl Segmenter {
         } else {
             self.sounds_end
         }
-    }
-
-    /// End of whatever was made last, picture or sound.
-    pub(crate) fn sounds_end(&self) -> Option<Ticks> {
-        self.sounds_end
     }
 
     fn pop(&mut self, number: u32) -> Option<(u32, Table)> {
@@ -265,7 +285,8 @@ impl Segmenter {
         };
         let scale = u64::from(state.lane.timescale);
         let zero = (self.timeline.origin() - self.timeline.lead()).to_timescale(scale);
-        let start = sample.pts - zero;
+        let (start, duration) = state.lane.settle(sample);
+        let start = start - zero;
         let at = Ticks::from_timescale(start, scale) - self.timeline.lead();
         let number = u32::try_from(self.timeline.segment_at(at)).unwrap_or(u32::MAX);
         if start < 0 || number < self.first {
@@ -274,11 +295,11 @@ impl Segmenter {
         // Sound never goes back: a piece that starts a little before its predecessor's segment stays with it.
         let number = state.current.map_or(number, |current| number.max(current));
         state.current = Some(number);
-        let end = at + Ticks::from_timescale(i64::from(sample.duration), scale);
+        let end = at + Ticks::from_timescale(i64::from(duration), scale);
         self.sounds_end = Some(self.sounds_end.map_or(end, |known| known.max(end)));
         let sound = Sound {
             start,
-            duration: sample.duration,
+            duration,
             size: sample.size,
         };
         self.open.entry(number).or_default().sounds.push(sound);

@@ -42,7 +42,9 @@ impl Segment {
             .unwrap_or(usize::MAX)
             .min(into.len());
         let (head, rest) = into.split_at_mut(from_head);
-        self.blob.read_at(head, body + at)?;
+        if !head.is_empty() {
+            self.blob.read_at(head, body + at)?;
+        }
         self.blob
             .read_at(rest, (at + from_head as u64).saturating_sub(self.head))
     }

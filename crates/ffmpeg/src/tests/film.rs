@@ -1,0 +1,304 @@
+//! Films to encode, executions of them, and what their segments hold.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ether_encoder::{
+    AudioAction, AudioCodec, AudioEncode, AudioTrack, Encoder, Execution, Input, Protocol, Request, Resource,
+    SegmentContainer, ServeError, Start, VideoAction, VideoCodec, VideoEncode, VideoTrack,
+};
+use ether_media::{Facts, FileReader, Limits, Ticks, Timeline, read_facts};
+use ether_process::{Config, Processes};
+use ether_types::{Clock, SystemClock};
+
+use crate::pipe::{Event, PipeReader};
+use crate::{Inventory, LocalEncoder, LocalOptions, revision_of};
+
+/// The clips that the project makes for itself.
+pub(crate) fn clip(name: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let path = root.join("target/clips").join(name);
+    assert!(path.exists(), "{} is missing: run `make clips`", path.display());
+    path.canonicalize().unwrap()
+}
+
+pub(crate) struct Film {
+    pub(crate) path: PathBuf,
+    pub(crate) facts: Arc<Facts>,
+}
+
+impl Film {
+    pub(crate) fn open(path: PathBuf) -> Self {
+        let mut reader = FileReader::new(std::fs::File::open(&path).unwrap().into()).unwrap();
+        let mut facts = read_facts(&mut reader, &Limits::default()).unwrap();
+        if facts.keyframes.is_none() && facts.main_video().is_some() {
+            let mut progress = |_| {};
+            let index = ether_media::scan_keyframes(&mut reader, &facts, &Limits::default(), &mut progress);
+            facts.keyframes = index.ok();
+        }
+        Self {
+            path,
+            facts: Arc::new(facts),
+        }
+    }
+
+    pub(crate) fn clip(name: &str) -> Self {
+        Self::open(clip(name))
+    }
+
+    /// Start and length of the picture, or of the sound where there is none.
+    fn span(&self) -> (Ticks, Ticks) {
+        let stream = self.facts.main_video().or(self.facts.main_audio()).unwrap();
+        let start = stream.start.unwrap_or(self.facts.start);
+        let length = stream
+            .duration
+            .or(self.facts.duration.map(|d| d + self.facts.start - start))
+            .unwrap();
+        (start, length)
+    }
+
+    pub(crate) fn request(&self, make: Make) -> Request {
+        let (origin, length) = self.span();
+        let video = self.facts.main_video();
+        let rate = video.and_then(|v| v.video()).and_then(|v| v.frame_rate);
+        let target = Ticks(make.target * Ticks::HZ);
+        let copied = make.copy_video && video.is_some();
+        let timeline = if copied {
+            let index = self.facts.keyframes.as_ref().expect("a complete index");
+            Timeline::keyframes(origin, length, target, &index.times)
+        } else {
+            Timeline::grid(origin, length, target, rate)
+        };
+        let sound = self.facts.main_audio().and_then(|a| a.start).unwrap_or(origin);
+        let encode = |v: &ether_media::VideoFacts| {
+            VideoAction::Encode(VideoEncode {
+                codec: VideoCodec::H264,
+                width: v.width & !1,
+                height: v.height & !1,
+                max_bit_rate: 4_000_000,
+                frame_rate: v.frame_rate.map(Into::into),
+                deinterlace: false,
+                level: 40,
+            })
+        };
+        let aac = AudioEncode {
+            codec: AudioCodec::Aac,
+            channels: 2,
+            sample_rate: 48_000,
+            bit_rate: 128_000,
+        };
+        Request {
+            facts: self.facts.clone(),
+            protocol: Protocol::Hls {
+                container: make.container,
+            },
+            timeline: Arc::new(timeline.unwrap().with_sound_from(sound)),
+            video: video.map(|v| VideoTrack {
+                stream: v.index,
+                action: if copied {
+                    VideoAction::Copy
+                } else {
+                    encode(v.video().unwrap())
+                },
+            }),
+            audio: self.facts.main_audio().map(|a| AudioTrack {
+                stream: a.index,
+                action: if make.copy_audio {
+                    AudioAction::Copy
+                } else {
+                    AudioAction::Encode(aac)
+                },
+            }),
+        }
+    }
+}
+
+/// What to make of a film.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Make {
+    pub(crate) copy_video: bool,
+    pub(crate) copy_audio: bool,
+    pub(crate) container: SegmentContainer,
+    pub(crate) target: i64,
+}
+
+pub(crate) const COPY: Make = Make {
+    copy_video: true,
+    copy_audio: true,
+    container: SegmentContainer::Fmp4,
+    target: 6,
+};
+pub(crate) const ENCODE: Make = Make {
+    copy_video: false,
+    copy_audio: false,
+    container: SegmentContainer::Fmp4,
+    target: 3,
+};
+
+/// An encoder with everything it needs, which proves at the end that nothing is left.
+pub(crate) struct Studio {
+    pub(crate) encoder: LocalEncoder,
+    processes: Processes,
+    pub(crate) clock: Arc<dyn Clock>,
+    dir: tempfile::TempDir,
+}
+
+impl Studio {
+    pub(crate) async fn open() -> Self {
+        Self::with(Path::new("ffmpeg")).await
+    }
+
+    pub(crate) async fn with(ffmpeg: &Path) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let processes = Processes::start(Config::unguarded(clock.clone())).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let (spawner, cache) = (processes.spawner(), dir.path().join("inventory.json"));
+        let options = LocalOptions {
+            inventory: Inventory::load(&spawner, ffmpeg, &cache).await.unwrap(),
+            scratch: dir.path().to_owned(),
+            spawner: processes.spawner(),
+            clock: clock.clone(),
+        };
+        Self {
+            encoder: LocalEncoder::new(options),
+            processes,
+            clock,
+            dir,
+        }
+    }
+
+    pub(crate) async fn start(&self, film: &Film, make: Make, scratch: u64) -> Arc<dyn Execution> {
+        self.start_request(film, film.request(make), scratch).await
+    }
+
+    pub(crate) async fn start_request(
+        &self,
+        film: &Film,
+        request: Request,
+        scratch: u64,
+    ) -> Arc<dyn Execution> {
+        let revision = revision_of(&std::fs::metadata(&film.path).unwrap());
+        let input = Input::File {
+            path: film.path.clone(),
+            revision,
+        };
+        let start = Start {
+            request: Arc::new(request),
+            input,
+            scratch,
+            first: 0,
+        };
+        let started = self.encoder.start(start).await;
+        started.outcome.unwrap();
+        started.execution
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) async fn close(self, execution: Arc<dyn Execution>) {
+        execution.retire().await.unwrap();
+        drop(execution);
+        self.encoder.join().await;
+        self.processes.shutdown().await;
+    }
+}
+
+pub(crate) fn segment(number: u32) -> Resource {
+    Resource::Segment {
+        representation: 0,
+        number,
+    }
+}
+
+pub(crate) const INIT: Resource = Resource::Init { representation: 0 };
+
+/// The bytes of `resource`, waited for at most a minute: nobody waits for ever.
+pub(crate) async fn fetch(execution: &dyn Execution, resource: Resource) -> Result<Vec<u8>, ServeError> {
+    let bound = std::time::Duration::from_secs(60);
+    let served = tokio::time::timeout(bound, execution.serve(resource))
+        .await
+        .expect("an answer within a minute")?;
+    let mut stream = served.media.stream(0..served.len);
+    let mut bytes = Vec::new();
+    while let Some(piece) = stream.next().await {
+        bytes.extend_from_slice(&piece.unwrap());
+    }
+    assert_eq!(bytes.len() as u64, served.len);
+    Ok(bytes)
+}
+
+/// What a segment holds: times of every sample in units of its track.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Shape {
+    /// Decode time, presentation time, duration, keyframe.
+    pub(crate) pictures: Vec<(i64, i64, u32, bool)>,
+    /// Start and duration.
+    pub(crate) sounds: Vec<(i64, u32)>,
+}
+
+impl Shape {
+    pub(crate) fn read(init: &[u8], segment: &[u8]) -> Self {
+        let whole = [init, segment].concat();
+        let mut reader = PipeReader::new(whole.as_slice());
+        let mut shape = Shape::default();
+        let mut video = None;
+        loop {
+            match reader.next().unwrap() {
+                Event::Tracks(tracks) => video = tracks.iter().position(|t| &t.handler == b"vide"),
+                Event::Fragment(samples) => {
+                    for s in samples {
+                        if Some(s.track) == video {
+                            shape.pictures.push((s.dts, s.pts, s.duration, s.key));
+                        } else {
+                            shape.sounds.push((s.dts, s.duration));
+                        }
+                    }
+                }
+                Event::End => return shape,
+            }
+        }
+    }
+
+    /// The first thing that differs in `other`, in words.
+    pub(crate) fn difference(&self, other: &Self) -> Option<String> {
+        let counts = |s: &Self| (s.pictures.len(), s.sounds.len());
+        if counts(self) != counts(other) {
+            let edge = |s: &Self| {
+                (
+                    s.pictures.first().copied(),
+                    s.sounds.first().copied(),
+                    s.sounds.last().copied(),
+                )
+            };
+            return Some(format!(
+                "{:?} samples became {:?}; edges {:?} became {:?}",
+                counts(self),
+                counts(other),
+                edge(self),
+                edge(other)
+            ));
+        }
+        let picture = self
+            .pictures
+            .iter()
+            .zip(&other.pictures)
+            .enumerate()
+            .find(|(_, (a, b))| a != b);
+        let sound = self
+            .sounds
+            .iter()
+            .zip(&other.sounds)
+            .enumerate()
+            .find(|(_, (a, b))| a != b);
+        match (picture, sound) {
+            (None, None) => None,
+            (picture, sound) => Some(format!("picture {picture:?}, sound {sound:?}")),
+        }
+    }
+
+    pub(crate) fn first_shown(&self) -> Option<i64> {
+        self.pictures.iter().map(|p| p.1).min()
+    }
+}

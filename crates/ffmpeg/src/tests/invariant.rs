@@ -1,0 +1,106 @@
+//! Segment `n` is the same whoever makes it: a run from the start against runs from anywhere.
+
+use ether_media::Ticks;
+
+use super::film::{COPY, ENCODE, Film, INIT, Make, Shape, Studio, fetch, segment};
+
+/// Makes every segment in order, then again in an order that restarts the encoder all the time, and compares.
+async fn same_from_anywhere(name: &str, make: Make) -> Vec<Shape> {
+    let film = Film::clip(name);
+    let request = film.request(make);
+    let count = request.timeline.len() as u32;
+    let studio = Studio::open().await;
+    let straight = studio.start(&film, make, 512 << 20).await;
+    let init = fetch(&*straight, INIT).await.unwrap();
+    let mut shapes = Vec::new();
+    let mut bytes = Vec::new();
+    for n in 0..count {
+        let segment = fetch(&*straight, segment(n)).await.unwrap();
+        shapes.push(Shape::read(&init, &segment));
+        bytes.push(segment);
+    }
+    assert_eq!(straight.observe().runs, 1, "{name}: the straight run restarted");
+    straight.retire().await.unwrap();
+
+    let jumping = studio.start(&film, make, 512 << 20).await;
+    // A stride that visits every segment and never the one that would come next.
+    let stride = (2..count.max(3))
+        .rev()
+        .find(|s| gcd(*s, count) == 1 && *s < count)
+        .unwrap_or(1);
+    let mut n = count / 2;
+    for _ in 0..count.min(12) {
+        n = (n + stride) % count;
+        let again = fetch(&*jumping, segment(n)).await.unwrap();
+        let difference = shapes[n as usize].difference(&Shape::read(&init, &again));
+        assert_eq!(difference, None, "{name} {make:?}: segment {n} differs");
+        if make.copy_video && make.copy_audio {
+            assert!(
+                again == bytes[n as usize],
+                "{name}: the bytes of copied segment {n} differ"
+            );
+        }
+    }
+    assert_eq!(
+        fetch(&*jumping, INIT).await.unwrap(),
+        init,
+        "{name}: the initialization segment differs"
+    );
+    studio.close(jumping).await;
+    shapes
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// Pictures follow each other without a hole, and every segment starts where it is declared to, within `slack`.
+fn tiles(film: &Film, make: Make, shapes: &[Shape], slack: Ticks) {
+    let timeline = film.request(make).timeline;
+    let zero = shapes[0].first_shown().unwrap();
+    for (n, shape) in shapes.iter().enumerate() {
+        assert!(shape.pictures[0].3, "segment {n} does not start with a keyframe");
+        let start = shape.first_shown().unwrap() - zero;
+        let off = (Ticks(start) - timeline.start(n)).abs();
+        assert!(
+            off < slack,
+            "segment {n} declared at {} starts at {}",
+            timeline.start(n),
+            Ticks(start)
+        );
+        let end: i64 = shape.pictures[0].0 + shape.pictures.iter().map(|p| i64::from(p.2)).sum::<i64>();
+        if let Some(next) = shapes.get(n + 1) {
+            assert_eq!(end, next.pictures[0].0, "a hole or an overlap after segment {n}");
+        } else {
+            let off = (Ticks(end - zero) - timeline.end()).abs();
+            assert!(
+                off < slack,
+                "the film ends at {} instead of {}",
+                Ticks(end - zero),
+                timeline.end()
+            );
+        }
+    }
+}
+
+const FRAME_25: Ticks = Ticks(3_600);
+const FRAME_FILM: Ticks = Ticks(3_754);
+
+#[tokio::test]
+async fn film_rate_encodes_are_declared_as_they_are() {
+    let shapes = same_from_anywhere("ntsc.mkv", ENCODE).await;
+    assert!(shapes[..shapes.len() - 1].iter().all(|s| s.pictures.len() == 72));
+    tiles(&Film::clip("ntsc.mkv"), ENCODE, &shapes, FRAME_FILM);
+}
+
+#[tokio::test]
+async fn copies_of_irregular_keyframes_keep_their_bounds() {
+    let shapes = same_from_anywhere("irregular-keyframes.mkv", COPY).await;
+    let film = Film::clip("irregular-keyframes.mkv");
+    tiles(&film, COPY, &shapes, Ticks(90));
+    let start = |n: usize| Ticks(shapes[n].first_shown().unwrap() - shapes[0].first_shown().unwrap());
+    assert_eq!((start(2).as_millis(), start(3).as_millis()), (13_120, 18_920));
+    assert_eq!((start(6).as_millis(), start(7).as_millis()), (36_000, 42_400));
+    let packets: usize = shapes.iter().map(|s| s.pictures.len()).sum();
+    assert_eq!(packets, 2_250);
+}
