@@ -116,7 +116,7 @@ impl Connection {
             let total_ms = total.as_millis().max(1);
             let text = format!(
                 "BEGIN; SET LOCAL lock_timeout = {lock_ms}; SET LOCAL statement_timeout = {total_ms}; \
-                 SELECT pg_advisory_xact_lock({lock}); {POSTGRES_NOW}"
+                 SELECT pg_advisory_xact_lock({lock}); SELECT {POSTGRES_CLOCK}"
             );
             let rows = self.raw(text).await?;
             return now_of(rows.last()).map(Some);
@@ -136,7 +136,7 @@ impl Connection {
             let total_ms = total.as_millis().max(1);
             let text = format!(
                 "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = {total_ms}; \
-                 {POSTGRES_NOW}"
+                 SELECT {POSTGRES_CLOCK}"
             );
             let rows = self.raw(text).await?;
             return now_of(rows.last()).map(Some);
@@ -180,8 +180,8 @@ impl Connection {
 
 /// The PostgreSQL server's clock in microseconds (P20). Unqualified, so that a test's schema may stand in
 /// front of `pg_catalog` with a clock of its own.
-pub(crate) const POSTGRES_NOW: &str =
-    "SELECT CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000) AS BIGINT)";
+pub(crate) const POSTGRES_CLOCK: &str =
+    "CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000) AS BIGINT)";
 
 fn now_of(row: Option<&Row>) -> Result<i64, sqlx::Error> {
     row.and_then(|row| row.integer(0).ok())

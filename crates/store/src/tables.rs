@@ -174,14 +174,22 @@ impl Tables {
         if self.store.inner.engine == Engine::Sqlite {
             return Ok(self.store.inner.clock.now());
         }
-        let rows = self
-            .query(bound, crate::connection::POSTGRES_NOW, Vec::new())
-            .await?;
+        let sql = Sql::generated(format!("SELECT {}", crate::connection::POSTGRES_CLOCK));
+        let rows = self.query(bound, sql, Vec::new()).await?;
         let row = rows.first().ok_or(StoreError::Row {
             column: "clock".to_owned(),
             source: sqlx::Error::RowNotFound,
         })?;
         Ok(Timestamp::from_micros(row.integer(0)?))
+    }
+
+    /// An expression for a SELECT list that reads the database's clock in the same statement, in microseconds;
+    /// `None` where the database has none of its own and [`Tables::now`] answers without asking it.
+    pub fn clock_sql(&self) -> Option<&'static str> {
+        match self.store.inner.engine {
+            Engine::Postgres { .. } => Some(crate::connection::POSTGRES_CLOCK),
+            Engine::Sqlite => None,
+        }
     }
 
     async fn begin_write(&self, bound: Bound, deadline: &Deadline) -> Result<(Loan, Timestamp), StoreError> {

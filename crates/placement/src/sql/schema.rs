@@ -1,0 +1,100 @@
+//! The ledger's tables. A migration that has shipped never changes; the next one follows it.
+
+use ether_store::{Component, Migration};
+
+/// The ledger's tables and their history.
+pub const COMPONENT: Component = Component {
+    name: "placement",
+    migrations: &[
+        Migration {
+            version: 1,
+            name: "ledger",
+            sql: LEDGER,
+        },
+        Migration {
+            version: 2,
+            name: "fleet ceiling",
+            sql: "ALTER TABLE placement_meta ADD COLUMN ceiling BIGINT",
+        },
+        Migration {
+            version: 3,
+            name: "terminal evidence",
+            sql: EVIDENCE,
+        },
+    ],
+};
+
+/// The newest schema that this binary knows, as coordinators publish it.
+pub(crate) const SCHEMA: u64 = 3;
+
+// The two partial indexes hold live assignments only, so that they stay as small as the fleet is busy.
+const LEDGER: &str = "
+CREATE TABLE placement_meta (
+    id BIGINT NOT NULL PRIMARY KEY CHECK (id = 1),
+    cluster TEXT,
+    revision BIGINT NOT NULL,
+    total BIGINT NOT NULL,
+    retired BIGINT NOT NULL
+);
+INSERT INTO placement_meta (id, cluster, revision, total, retired) VALUES (1, NULL, 0, 0, 0);
+CREATE TABLE placement_pools (
+    scope TEXT NOT NULL,
+    role TEXT NOT NULL,
+    capacity BIGINT NOT NULL CHECK (capacity >= 0),
+    used BIGINT NOT NULL CHECK (used >= 0),
+    PRIMARY KEY (scope, role)
+);
+CREATE TABLE placement_targets (
+    target TEXT NOT NULL PRIMARY KEY,
+    boot TEXT NOT NULL,
+    roles TEXT NOT NULL
+);
+CREATE TABLE placement_sessions (
+    session TEXT NOT NULL PRIMARY KEY,
+    generation BIGINT NOT NULL CHECK (generation > 0),
+    controller_node TEXT NOT NULL,
+    controller_boot TEXT NOT NULL,
+    target TEXT NOT NULL,
+    target_node TEXT NOT NULL,
+    target_boot TEXT NOT NULL,
+    role TEXT NOT NULL,
+    operation TEXT NOT NULL,
+    request TEXT NOT NULL,
+    claims TEXT NOT NULL,
+    initial_deadline BIGINT NOT NULL,
+    deadline BIGINT NOT NULL,
+    retired BIGINT NOT NULL CHECK (retired IN (0, 1))
+);
+CREATE INDEX placement_sessions_controller
+    ON placement_sessions (controller_node, session) WHERE retired = 0;
+CREATE INDEX placement_sessions_target
+    ON placement_sessions (target_node, target_boot, session) WHERE retired = 0;
+CREATE TABLE placement_claims (
+    session TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    role TEXT NOT NULL,
+    units BIGINT NOT NULL CHECK (units > 0),
+    PRIMARY KEY (session, scope)
+);
+CREATE TABLE placement_coordinators (
+    node TEXT NOT NULL PRIMARY KEY,
+    boot TEXT NOT NULL,
+    known_schema BIGINT NOT NULL,
+    quota BIGINT NOT NULL,
+    maximum_lease BIGINT NOT NULL,
+    transaction_timeout BIGINT NOT NULL,
+    lock_timeout BIGINT NOT NULL
+)";
+
+const EVIDENCE: &str = "
+CREATE TABLE placement_evidence (
+    session TEXT NOT NULL,
+    generation BIGINT NOT NULL,
+    part TEXT NOT NULL CHECK (part IN ('target', 'source')),
+    author_node TEXT,
+    author_boot TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    body TEXT NOT NULL,
+    recorded BIGINT NOT NULL,
+    PRIMARY KEY (session, generation, part)
+)";

@@ -1,0 +1,299 @@
+//! Writing what a group of commands changed: each row once, as it is after the last of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ether_store::{Sql, Tx, Value};
+use ether_types::{NodeId, Role, ScopeName, SessionId, TargetId};
+
+use crate::evidence::{Author, StoredEvidence};
+use crate::sql::rows::{self, SESSION_COLUMNS, integer, micros};
+use crate::sql::{Fault, in_list, pad, rows_of, values_table};
+use crate::state::{Change, Coordinator, Pool, Session, State, Target};
+
+/// What a group changed, gathered as its commands are decided.
+#[derive(Debug, Default)]
+pub(crate) struct Dirty {
+    any: bool,
+    /// Each changed session as it was loaded.
+    sessions: BTreeMap<SessionId, Option<Session>>,
+    pools: BTreeSet<(ScopeName, Role)>,
+    targets: BTreeSet<TargetId>,
+    coordinators: BTreeSet<NodeId>,
+    consumed: BTreeSet<SessionId>,
+    evidence: BTreeMap<(SessionId, &'static str), StoredEvidence>,
+}
+
+impl Dirty {
+    /// Notes `changes`, which are about to be applied to `before`.
+    pub(crate) fn note(&mut self, before: &State, changes: &[Change]) -> Result<(), Fault> {
+        for change in changes {
+            self.any = true;
+            match change {
+                Change::Meta(_) => {}
+                Change::Session(session) => {
+                    let key = &session.fence.session;
+                    if !self.sessions.contains_key(key) {
+                        let loaded = before.sessions.get(key).map_err(crate::decide::Defect::from)?;
+                        self.sessions.insert(key.clone(), loaded.cloned());
+                    }
+                }
+                Change::Pool(scope, role, _) => {
+                    self.pools.insert((scope.clone(), *role));
+                }
+                Change::Target(target, _) => {
+                    self.targets.insert(target.clone());
+                }
+                Change::Coordinator(node, _) => {
+                    self.coordinators.insert(node.clone());
+                }
+                Change::Evidence(evidence) => {
+                    let key = (evidence.fence.session.clone(), evidence.author.part());
+                    self.evidence.insert(key, (**evidence).clone());
+                }
+                Change::EvidenceConsumed(session) => {
+                    self.consumed.insert(session.clone());
+                    self.evidence.retain(|(owner, _), _| owner != session);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes the changed rows of `state`. Nothing changed, nothing written: the transaction stays a reader.
+pub(crate) async fn write(tx: &mut Tx, state: &State, dirty: &Dirty) -> Result<(), Fault> {
+    if !dirty.any {
+        return Ok(());
+    }
+    let defect = crate::decide::Defect::from;
+    raise_revision(tx, state).await?;
+
+    let mut moved = Vec::new();
+    let mut whole = Vec::new();
+    let mut freed = Vec::new();
+    for (key, before) in &dirty.sessions {
+        let Some(now) = state.sessions.get(key).map_err(defect)? else {
+            continue;
+        };
+        let same_claims = before.as_ref().is_some_and(|before| {
+            before.fence.generation == now.fence.generation && before.retired == now.retired
+        });
+        if same_claims {
+            moved.push(now);
+            continue;
+        }
+        if before.as_ref().is_some_and(|before| !before.retired) {
+            freed.push(key.to_string());
+        }
+        whole.push(now);
+    }
+    move_deadlines(tx, &moved).await?;
+    put_sessions(tx, &whole).await?;
+    delete_by_session(tx, "placement_claims", &freed).await?;
+    put_claims(tx, &whole).await?;
+
+    let mut pools: Vec<(&ScopeName, Role, Pool)> = Vec::with_capacity(dirty.pools.len());
+    for key in &dirty.pools {
+        if let Some(pool) = state.pools.get(key).map_err(defect)? {
+            pools.push((&key.0, key.1, *pool));
+        }
+    }
+    put_pools(tx, &pools).await?;
+    for target in &dirty.targets {
+        if let Some(row) = state.targets.get(target).map_err(defect)? {
+            put_target(tx, target, row).await?;
+        }
+    }
+    for node in &dirty.coordinators {
+        let row = state.coordinators.as_ref().and_then(|all| all.get(node));
+        put_coordinator(tx, node, row).await?;
+    }
+    let consumed: Vec<String> = dirty.consumed.iter().map(SessionId::to_string).collect();
+    delete_by_session(tx, "placement_evidence", &consumed).await?;
+    for evidence in dirty.evidence.values() {
+        put_evidence(tx, evidence).await?;
+    }
+    Ok(())
+}
+
+/// The ledger's own row, and the proof that nobody else wrote since it was read.
+async fn raise_revision(tx: &mut Tx, state: &State) -> Result<(), Fault> {
+    let meta = &state.meta;
+    let changed = tx
+        .execute(
+            "UPDATE placement_meta SET cluster = $1, revision = $2, total = $3, retired = $4, ceiling = $5 \
+             WHERE id = 1 AND revision = $6",
+            &[
+                Value::from(meta.cluster.as_ref().map(|cluster| cluster.as_str().to_owned())),
+                integer(meta.revision.saturating_add(1)),
+                integer(meta.total),
+                integer(meta.retired),
+                Value::Integer(meta.ceiling.map(|c| i64::try_from(c.get()).unwrap_or(i64::MAX))),
+                integer(meta.revision),
+            ],
+        )
+        .await?;
+    if changed == 1 {
+        Ok(())
+    } else {
+        Err(Fault::Revision)
+    }
+}
+
+async fn move_deadlines(tx: &mut Tx, sessions: &[&Session]) -> Result<(), Fault> {
+    for slice in pad(sessions) {
+        let table = values_table(slice.len(), 2);
+        let sql = format!(
+            "UPDATE placement_sessions SET deadline = moved.column2 FROM (VALUES {table}) AS moved \
+             WHERE session = moved.column1"
+        );
+        let mut values = Vec::with_capacity(slice.len() * 2);
+        for session in slice {
+            values.push(Value::from(session.fence.session.to_string()));
+            values.push(Value::from(session.deadline.as_micros()));
+        }
+        tx.execute(Sql::generated(sql), &values).await?;
+    }
+    Ok(())
+}
+
+async fn put_sessions(tx: &mut Tx, sessions: &[&Session]) -> Result<(), Fault> {
+    for slice in rows_of(sessions) {
+        let table = values_table(slice.len(), 14);
+        // Generations only grow, here as well.
+        let sql = format!(
+            "INSERT INTO placement_sessions ({SESSION_COLUMNS}) VALUES {table} \
+             ON CONFLICT (session) DO UPDATE SET generation = excluded.generation, \
+             controller_node = excluded.controller_node, controller_boot = excluded.controller_boot, \
+             target = excluded.target, target_node = excluded.target_node, \
+             target_boot = excluded.target_boot, role = excluded.role, operation = excluded.operation, \
+             request = excluded.request, claims = excluded.claims, \
+             initial_deadline = excluded.initial_deadline, deadline = excluded.deadline, \
+             retired = excluded.retired \
+             WHERE placement_sessions.generation <= excluded.generation"
+        );
+        let mut values = Vec::with_capacity(slice.len() * 14);
+        slice
+            .iter()
+            .for_each(|session| rows::session_values(session, &mut values));
+        let written = tx.execute(Sql::generated(sql), &values).await?;
+        if written != slice.len() as u64 {
+            return Err(Fault::Revision);
+        }
+    }
+    Ok(())
+}
+
+async fn put_claims(tx: &mut Tx, sessions: &[&Session]) -> Result<(), Fault> {
+    let mut claims = Vec::new();
+    for session in sessions.iter().filter(|session| !session.retired) {
+        for (scope, units) in session.claims.iter() {
+            claims.push([
+                Value::from(session.fence.session.to_string()),
+                Value::from(scope.as_str()),
+                Value::from(session.fence.role.as_str()),
+                integer(units.get()),
+            ]);
+        }
+    }
+    for slice in rows_of(&claims) {
+        let table = values_table(slice.len(), 4);
+        let sql = format!("INSERT INTO placement_claims (session, scope, role, units) VALUES {table}");
+        tx.execute(Sql::generated(sql), slice.as_flattened()).await?;
+    }
+    Ok(())
+}
+
+async fn put_pools(tx: &mut Tx, pools: &[(&ScopeName, Role, Pool)]) -> Result<(), Fault> {
+    for slice in rows_of(pools) {
+        let table = values_table(slice.len(), 4);
+        let sql = format!(
+            "INSERT INTO placement_pools (scope, role, capacity, used) VALUES {table} \
+             ON CONFLICT (scope, role) DO UPDATE SET capacity = excluded.capacity, used = excluded.used"
+        );
+        let mut values = Vec::with_capacity(slice.len() * 4);
+        for (scope, role, pool) in slice {
+            values.extend([
+                Value::from(scope.as_str()),
+                Value::from(role.as_str()),
+                integer(pool.capacity.get()),
+                integer(pool.used),
+            ]);
+        }
+        tx.execute(Sql::generated(sql), &values).await?;
+    }
+    Ok(())
+}
+
+async fn delete_by_session(tx: &mut Tx, table: &str, sessions: &[String]) -> Result<(), Fault> {
+    for slice in pad(sessions) {
+        let list = in_list(slice.len());
+        let sql = format!("DELETE FROM {table} WHERE session IN ({list})");
+        let values: Vec<Value> = slice.into_iter().map(Value::from).collect();
+        tx.execute(Sql::generated(sql), &values).await?;
+    }
+    Ok(())
+}
+
+async fn put_target(tx: &mut Tx, target: &TargetId, row: &Target) -> Result<(), Fault> {
+    tx.execute(
+        "INSERT INTO placement_targets (target, boot, roles) VALUES ($1, $2, $3) \
+         ON CONFLICT (target) DO UPDATE SET boot = excluded.boot, roles = excluded.roles",
+        &[
+            Value::from(target.as_str()),
+            Value::from(row.boot.as_str()),
+            Value::from(rows::roles_text(&row.roles)),
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+async fn put_coordinator(tx: &mut Tx, node: &NodeId, row: Option<&Coordinator>) -> Result<(), Fault> {
+    let Some(row) = row else {
+        let sql = "DELETE FROM placement_coordinators WHERE node = $1";
+        tx.execute(sql, &[Value::from(node.as_str())]).await?;
+        return Ok(());
+    };
+    tx.execute(
+        "INSERT INTO placement_coordinators (node, boot, known_schema, quota, maximum_lease, \
+         transaction_timeout, lock_timeout) VALUES ($1, $2, $3, $4, $5, $6, $7) \
+         ON CONFLICT (node) DO UPDATE SET boot = excluded.boot, known_schema = excluded.known_schema, \
+         quota = excluded.quota, maximum_lease = excluded.maximum_lease, \
+         transaction_timeout = excluded.transaction_timeout, lock_timeout = excluded.lock_timeout",
+        &[
+            Value::from(node.as_str()),
+            Value::from(row.boot.as_str()),
+            integer(row.schema),
+            integer(row.quota),
+            micros(row.maximum_lease),
+            micros(row.transaction_timeout),
+            micros(row.lock_timeout),
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+async fn put_evidence(tx: &mut Tx, evidence: &StoredEvidence) -> Result<(), Fault> {
+    let node = match &evidence.author {
+        Author::Target { .. } => None,
+        Author::Source { node, .. } => Some(node.as_str().to_owned()),
+    };
+    tx.execute(
+        "INSERT INTO placement_evidence (session, generation, part, author_node, author_boot, kind, body, \
+         recorded) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+        &[
+            Value::from(evidence.fence.session.to_string()),
+            integer(evidence.fence.generation.get()),
+            Value::from(evidence.author.part()),
+            Value::from(node),
+            Value::from(evidence.author.boot().as_str()),
+            Value::from(evidence.kind.as_str()),
+            Value::from(evidence.body.as_str()),
+            Value::from(evidence.at.as_micros()),
+        ],
+    )
+    .await?;
+    Ok(())
+}

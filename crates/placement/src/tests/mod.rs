@@ -1,0 +1,7 @@
+//! The ledger's tests. One conformance suite for every engine, a model that is explored exhaustively, and
+//! everything that can go wrong between the two ends of a connection.
+
+mod conformance;
+mod input;
+mod stories;
+mod world;
