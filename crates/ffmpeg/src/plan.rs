@@ -322,7 +322,8 @@ fn audio_arguments(args: &mut Arguments, request: &Request, audio: &AudioTrack, 
 }
 
 /// Sound on one grid of AAC frames from the output's zero on, gaps filled and overlaps removed, silent to the
-/// end where the source's ends before the picture does.
+/// end where the source's ends before the picture does. There are two resamplers because `first_pts` counts
+/// samples of the rate that goes in: the rate is changed before it.
 fn audio_filters(request: &Request, encode: &AudioEncode, from: Sound, first: u32) -> String {
     let timeline = &request.timeline;
     let rate = u64::from(encode.sample_rate);
@@ -339,7 +340,7 @@ fn audio_filters(request: &Request, encode: &AudioEncode, from: Sound, first: u3
     match from {
         Sound::Source => {
             let mut filters = format!(
-                "aresample={rate}:async=1:min_hard_comp=0.02:first_pts={first_sample},\
+                "aresample={rate},aresample=async=1:min_hard_comp=0.02:first_pts={first_sample},\
                  aformat=sample_fmts=fltp:channel_layouts={layout}"
             );
             if request.video.is_some() {

@@ -104,3 +104,72 @@ async fn copies_of_irregular_keyframes_keep_their_bounds() {
     let packets: usize = shapes.iter().map(|s| s.pictures.len()).sum();
     assert_eq!(packets, 2_250);
 }
+
+#[tokio::test]
+async fn sparse_keyframes_are_copied_as_they_are() {
+    let shapes = same_from_anywhere("sparse-keyframes.mp4", COPY).await;
+    let film = Film::clip("sparse-keyframes.mp4");
+    assert_eq!((shapes.len(), film.request(COPY).timeline.target_duration()), (6, 20));
+    tiles(&film, COPY, &shapes, Ticks(90));
+}
+
+#[tokio::test]
+async fn variable_rates_follow_time() {
+    let shapes = same_from_anywhere("vfr.mkv", ENCODE).await;
+    let frames: usize = shapes.iter().map(|s| s.pictures.len()).sum();
+    assert!((2_150..=2_170).contains(&frames), "{frames} frames");
+    // One frame of the slow half, 12 a second.
+    tiles(&Film::clip("vfr.mkv"), ENCODE, &shapes, Ticks(Ticks::HZ / 12));
+}
+
+#[tokio::test]
+async fn open_groups_are_copied_whole() {
+    let shapes = same_from_anywhere("open-gop.mkv", COPY).await;
+    let frames: usize = shapes.iter().map(|s| s.pictures.len()).sum();
+    assert_eq!(frames, 1_500);
+}
+
+#[tokio::test]
+async fn a_clock_that_starts_late_gives_a_timeline_from_zero() {
+    for make in [COPY, ENCODE] {
+        let shapes = same_from_anywhere("late-clock.ts", make).await;
+        tiles(&Film::clip("late-clock.ts"), make, &shapes, FRAME_25);
+        let (picture, sound) = (shapes[0].first_shown().unwrap(), shapes[0].sounds[0].0);
+        assert!(picture < 45_000, "{make:?} starts at {picture}");
+        // The source's sound starts 11 ms before its picture; encoded sound is cut to its grid, not moved.
+        if make.copy_audio {
+            let ahead = Ticks(picture) - Ticks::from_timescale(sound, 44_100);
+            assert!((ahead - Ticks(983)).abs() < Ticks(180), "sound is {ahead} ahead");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_index_at_the_end_is_copied_and_encoded_alike() {
+    for make in [COPY, Make { copy_video: false, target: 6, ..COPY }] {
+        let shapes = same_from_anywhere("moov-at-end.mp4", make).await;
+        tiles(&Film::clip("moov-at-end.mp4"), make, &shapes, FRAME_25);
+    }
+}
+
+#[tokio::test]
+async fn sound_that_ends_early_is_followed_by_silence() {
+    let shapes = same_from_anywhere("short-audio.mkv", ENCODE).await;
+    let film = Film::clip("short-audio.mkv");
+    tiles(&film, ENCODE, &shapes, FRAME_25);
+    for (n, pair) in shapes.windows(2).enumerate() {
+        let end = pair[0].sounds.last().map(|(at, d)| at + i64::from(*d));
+        assert_eq!(end, pair[1].sounds.first().map(|s| s.0), "sound breaks after segment {n}");
+    }
+    let (at, duration) = *shapes.last().unwrap().sounds.last().unwrap();
+    assert!(at + i64::from(duration) >= 59 * 48_000, "sound ends at {at}");
+}
+
+#[tokio::test]
+async fn encoded_sound_has_one_grid_whoever_makes_it() {
+    let shapes = same_from_anywhere("flash-beep.mkv", Make { target: 6, ..ENCODE }).await;
+    let sounds: Vec<(i64, u32)> = shapes.iter().flat_map(|s| s.sounds.iter().copied()).collect();
+    for pair in sounds.windows(2) {
+        assert_eq!(pair[0].0 + i64::from(pair[0].1), pair[1].0);
+    }
+}
