@@ -271,6 +271,24 @@ pub struct Rotation {
     pub mirrored: bool,
 }
 
+impl Rotation {
+    /// The turn of a display matrix, under which a point goes from (x, y) to (ax + cy, bx + dy) with y
+    /// downwards. Turns that are not a quarter are rounded to one; a matrix that flattens turns nothing.
+    pub fn from_matrix(a: f64, b: f64, c: f64, d: f64) -> Self {
+        let determinant = a * d - b * c;
+        if determinant == 0.0 || !determinant.is_finite() {
+            return Self::default();
+        }
+        let mirrored = determinant < 0.0;
+        let (cos, sin) = if mirrored { (d, -c) } else { (a, b) };
+        let quarter = (sin.atan2(cos).to_degrees() / 90.0).round() as i64;
+        Self {
+            degrees: u16::try_from(quarter.rem_euclid(4) * 90).unwrap_or(0),
+            mirrored,
+        }
+    }
+}
+
 /// The order of an interlaced picture's fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -553,7 +553,7 @@ impl Segment {
                 what: "damage between two blocks",
             });
         }
-        progress(walker.position());
+        progress(walker.position().min(self.limit(source)));
         times.sort_unstable();
         times.dedup();
         Ok(Keyframes { stream: index, times })

@@ -380,25 +380,10 @@ fn header(tkhd: &[u8]) -> Option<(bool, u32, Rotation)> {
     };
     let cell = |index: usize| Some(f64::from(be32(rest, matrix_at + 4 * index)? as i32));
     let rotation = match (cell(0), cell(1), cell(3), cell(4)) {
-        (Some(a), Some(b), Some(c), Some(d)) => rotation(a, b, c, d),
+        (Some(a), Some(b), Some(c), Some(d)) => Rotation::from_matrix(a, b, c, d),
         _ => Rotation::default(),
     };
     Some((flags & 1 == 1, id, rotation))
-}
-
-/// The turn of a display matrix, a point going from (x, y) to (ax + cy, bx + dy) with y downwards.
-pub(crate) fn rotation(a: f64, b: f64, c: f64, d: f64) -> Rotation {
-    let determinant = a * d - b * c;
-    if determinant == 0.0 {
-        return Rotation::default();
-    }
-    let mirrored = determinant < 0.0;
-    let (cos, sin) = if mirrored { (d, -c) } else { (a, b) };
-    let quarter = (sin.atan2(cos).to_degrees() / 90.0).round() as i64;
-    Rotation {
-        degrees: u16::try_from(quarter.rem_euclid(4) * 90).unwrap_or(0),
-        mirrored,
-    }
 }
 
 fn edit_list(elst: &[u8], timescale: u32, movie_timescale: u32) -> Option<Vec<Edit>> {
