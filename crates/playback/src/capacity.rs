@@ -1,0 +1,263 @@
+//! Capacity kept in this process, until the ledger keeps it: the same refusals and the same rules (D19).
+//!
+//! One lock guards the book. Waiters stand in the order in which their playbacks first asked; the head is
+//! served first, and nobody behind it overtakes it, so that a heavy film is not starved by light ones. What
+//! was taken comes back through [`Capacity::release`] with proof, and through nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ether_encoder::BoxFuture;
+use ether_types::{Clock, Monotonic};
+use tokio::sync::oneshot;
+
+use crate::ports::{Ask, Capacity, CapacityRefusal, CapacityUsage, Charge, Proof, ReleaseError, Units};
+
+/// Most playbacks that wait at once; more are refused at once.
+pub const MAX_WAITING: usize = 256;
+
+/// The budgets of one process.
+pub struct LocalCapacity {
+    clock: Arc<dyn Clock>,
+    book: Arc<Mutex<Book>>,
+}
+
+#[derive(Debug)]
+struct Book {
+    limit: Units,
+    used: Units,
+    open: bool,
+    taken: BTreeMap<u64, Units>,
+    waiting: BTreeMap<Place, Waiter>,
+    next: u64,
+}
+
+/// A place in the queue: when the playback first asked, then who came first.
+type Place = (Monotonic, u64);
+
+#[derive(Debug)]
+struct Waiter {
+    units: Units,
+    answer: oneshot::Sender<Result<Charge, CapacityRefusal>>,
+}
+
+impl fmt::Debug for LocalCapacity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalCapacity")
+            .field("book", &self.book)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LocalCapacity {
+    /// Budgets of `limit`, nothing taken, open.
+    pub fn new(limit: Units, clock: Arc<dyn Clock>) -> Self {
+        let book = Book {
+            limit,
+            used: Units::default(),
+            open: true,
+            taken: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            next: 1,
+        };
+        Self {
+            clock,
+            book: Arc::new(Mutex::new(book)),
+        }
+    }
+
+    /// Takes no new work from now on and refuses whoever waits. What was taken stays taken.
+    pub fn close(&self) {
+        let mut book = lock(&self.book);
+        book.open = false;
+        for (_, waiter) in std::mem::take(&mut book.waiting) {
+            let _ = waiter.answer.send(Err(CapacityRefusal::Closed));
+        }
+    }
+
+    /// Charges that were not given back, by their number.
+    pub fn taken(&self) -> BTreeSet<u64> {
+        lock(&self.book).taken.keys().copied().collect()
+    }
+}
+
+fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
+    book.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Book {
+    /// What a playback is charged: never more than there is, so that a film too heavy for this machine is
+    /// played alone instead of never.
+    fn charged(&self, units: Units) -> Units {
+        Units {
+            milli_slots: units.milli_slots.min(self.limit.milli_slots),
+            scratch_mib: units.scratch_mib.min(self.limit.scratch_mib),
+        }
+    }
+
+    fn admits(&self, units: Units) -> Result<(), CapacityRefusal> {
+        if !self.open {
+            return Err(CapacityRefusal::Closed);
+        }
+        let none = |wanted: u32, limit: u32| wanted > 0 && limit == 0;
+        if none(units.milli_slots, self.limit.milli_slots) || none(units.scratch_mib, self.limit.scratch_mib)
+        {
+            return Err(CapacityRefusal::None);
+        }
+        Ok(())
+    }
+
+    fn fits(&self, units: Units) -> Result<(), CapacityRefusal> {
+        let (used, limit) = (self.used, self.limit);
+        if units.milli_slots > limit.milli_slots.saturating_sub(used.milli_slots) {
+            return Err(CapacityRefusal::Encoders {
+                used: used.milli_slots,
+                limit: limit.milli_slots,
+            });
+        }
+        if units.scratch_mib > limit.scratch_mib.saturating_sub(used.scratch_mib) {
+            return Err(CapacityRefusal::Scratch {
+                used: used.scratch_mib,
+                limit: limit.scratch_mib,
+            });
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, units: Units) -> Charge {
+        self.used.milli_slots += units.milli_slots;
+        self.used.scratch_mib += units.scratch_mib;
+        let id = self.next;
+        self.next += 1;
+        self.taken.insert(id, units);
+        Charge { id, units }
+    }
+
+    fn give_back(&mut self, id: u64) {
+        // A charge that is not in the book was given back before: a repeated success.
+        if let Some(units) = self.taken.remove(&id) {
+            self.used.milli_slots -= units.milli_slots;
+            self.used.scratch_mib -= units.scratch_mib;
+            self.serve();
+        }
+    }
+
+    /// Serves the queue from its head for as long as the head fits.
+    fn serve(&mut self) {
+        while let Some(entry) = self.waiting.first_entry() {
+            if entry.get().answer.is_closed() {
+                entry.remove();
+                continue;
+            }
+            let units = entry.get().units;
+            if self.fits(units).is_err() {
+                return;
+            }
+            let Some((_, waiter)) = self.waiting.pop_first() else {
+                return;
+            };
+            let charge = self.take(units);
+            if let Err(Ok(unclaimed)) = waiter.answer.send(Ok(charge)) {
+                // It left between the two lines above.
+                self.taken.remove(&unclaimed.id);
+                self.used.milli_slots -= units.milli_slots;
+                self.used.scratch_mib -= units.scratch_mib;
+            }
+        }
+    }
+}
+
+impl Capacity for LocalCapacity {
+    fn usage(&self) -> CapacityUsage {
+        let book = lock(&self.book);
+        CapacityUsage {
+            used: book.used,
+            limit: book.limit,
+            waiting: u32::try_from(book.waiting.len()).unwrap_or(u32::MAX),
+            open: book.open,
+        }
+    }
+
+    fn admits(&self, units: Units) -> Result<(), CapacityRefusal> {
+        lock(&self.book).admits(units)
+    }
+
+    fn reserve(&self, ask: Ask) -> BoxFuture<'_, Result<Charge, CapacityRefusal>> {
+        Box::pin(async move {
+            let mut place = {
+                let mut book = lock(&self.book);
+                book.admits(ask.units)?;
+                let units = book.charged(ask.units);
+                if book.waiting.is_empty() && book.fits(units).is_ok() {
+                    return Ok(book.take(units));
+                }
+                if book.waiting.len() >= MAX_WAITING {
+                    let waiting = u32::try_from(book.waiting.len()).unwrap_or(u32::MAX);
+                    return Err(CapacityRefusal::QueueFull { waiting });
+                }
+                let key = (ask.since, book.next);
+                book.next += 1;
+                let (answer, asked) = oneshot::channel();
+                book.waiting.insert(key, Waiter { units, answer });
+                // A playback that asks again goes before newcomers, and may fit where they do not.
+                book.serve();
+                Waiting {
+                    book: Arc::clone(&self.book),
+                    key,
+                    asked,
+                }
+            };
+            let wait = ask.until.saturating_since(self.clock.monotonic());
+            tokio::select! {
+                biased;
+                answer = &mut place.asked => answer.unwrap_or(Err(CapacityRefusal::Closed)),
+                () = self.clock.sleep(wait) => {
+                    let units = ask.units;
+                    let refusal = {
+                        let book = lock(&self.book);
+                        // Behind others, it may fit and still not be served: then those before it are why.
+                        book.fits(book.charged(units)).err().unwrap_or(CapacityRefusal::Encoders {
+                            used: book.used.milli_slots,
+                            limit: book.limit.milli_slots,
+                        })
+                    };
+                    Err(refusal)
+                }
+            }
+        })
+    }
+
+    fn release<'a>(
+        &'a self,
+        charge: &'a Charge,
+        _proof: &'a Proof,
+    ) -> BoxFuture<'a, Result<(), ReleaseError>> {
+        lock(&self.book).give_back(charge.id);
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// A place in the queue, left when this is dropped.
+struct Waiting {
+    book: Arc<Mutex<Book>>,
+    key: Place,
+    asked: oneshot::Receiver<Result<Charge, CapacityRefusal>>,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut book = lock(&self.book);
+        book.waiting.remove(&self.key);
+        self.asked.close();
+        // Granted and never handed over: no encoder was started on it.
+        if let Ok(Ok(unclaimed)) = self.asked.try_recv() {
+            book.give_back(unclaimed.id);
+        } else {
+            book.serve();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

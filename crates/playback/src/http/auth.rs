@@ -1,0 +1,122 @@
+//! Tokens and grants as requests carry them, and bodies read within bounds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use bytes::Bytes;
+use ether_types::PlaybackId;
+use http::StatusCode;
+use http::request::Parts;
+use serde::de::DeserializeOwned;
+
+use super::App;
+use super::error::ApiError;
+use crate::auth::{Principal, Unauthorized};
+use crate::grant::{GrantScope, Surface};
+use crate::playback::Playback;
+
+/// How long a body may take to come in.
+const BODY_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Whoever holds the token that came with the request.
+pub(crate) struct Known(pub(crate) Principal);
+
+impl FromRequestParts<Arc<App>> for Known {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+        Ok(Self(app.auth.principal(&parts.headers).await?))
+    }
+}
+
+/// The owner.
+pub(crate) struct Owner;
+
+impl FromRequestParts<Arc<App>> for Owner {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+        match app.auth.principal(&parts.headers).await? {
+            Principal::Owner => Ok(Self),
+            Principal::Viewer(_) => Err(ApiError::owner_only()),
+        }
+    }
+}
+
+/// A JSON body, read within its bounds whatever it says its type is. Errors name the field.
+pub(crate) struct Body<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<Arc<App>> for Body<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
+        let bytes = tokio::select! {
+            biased;
+            bytes = Bytes::from_request(request, app) => bytes,
+            () = app.clock.sleep(BODY_PATIENCE) => {
+                return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "too_slow", "the request's body did not come"));
+            }
+        };
+        let bytes = bytes.map_err(|rejection| match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => ApiError::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "too_large",
+                "a request's body may have 64 KiB",
+            ),
+            _ => ApiError::malformed("the request's body could not be read"),
+        })?;
+        let mut json = serde_json::Deserializer::from_slice(&bytes);
+        let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+            let at = error.path().to_string();
+            // The parser's own words may quote the body; its category and the path say enough.
+            let what = match error.inner().classify() {
+                serde_json::error::Category::Data => "has the wrong type or is missing something",
+                _ => "is not JSON",
+            };
+            ApiError::malformed(format!("the request's body {what} at `{at}`"))
+        })?;
+        json.end()
+            .map_err(|_| ApiError::malformed("the request's body goes on after its JSON"))?;
+        Ok(Self(value))
+    }
+}
+
+/// The grant in a request's address.
+pub(crate) fn grant_of(query: Option<&str>) -> Option<&str> {
+    query?
+        .split('&')
+        .find_map(|pair| pair.strip_prefix("grant="))
+        .filter(|grant| !grant.is_empty())
+}
+
+/// The playback whose media `grant` opens, which must be the one that the address names where it names one.
+pub(crate) fn granted(
+    app: &App,
+    grant: Option<&str>,
+    named: Option<&str>,
+    scope: GrantScope,
+) -> Result<Arc<Playback>, ApiError> {
+    let grant = grant.ok_or(Unauthorized::NoToken)?;
+    let grant = app.playbacks.keys().verify(grant, app.clock.now())?;
+    if let Some(named) = named {
+        let named = PlaybackId::new(named).map_err(|_| ApiError::no_session())?;
+        if named != grant.playback {
+            return Err(ApiError::wrong_scope());
+        }
+    }
+    if grant.surface != Surface::Native || grant.scope != scope {
+        return Err(ApiError::wrong_scope());
+    }
+    // A genuine grant is proof that the playback was there once.
+    let Some(playback) = app.playbacks.get(&grant.playback) else {
+        return Err(ApiError::ended("the session is over"));
+    };
+    if let Some(reason) = playback.sealed() {
+        return Err(ApiError::ended(format!("the session has ended: {reason}")));
+    }
+    if grant.epoch != playback.epoch {
+        return Err(ApiError::ended("the session went on with another timeline"));
+    }
+    Ok(playback)
+}

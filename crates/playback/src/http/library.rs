@@ -1,0 +1,132 @@
+//! The library as the page sees it.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, RawQuery, State};
+use axum::response::{IntoResponse, Response};
+use ether_types::ItemId;
+use http::{HeaderMap, Method, StatusCode};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::App;
+use super::auth::{Body, Known, Owner};
+use super::error::ApiError;
+use super::resource::{Keep, in_memory};
+use super::view;
+use crate::ports::{LibraryError, Page, Position};
+
+/// Items on a page when nobody says how many, and at most.
+const PAGE: usize = 10_000;
+
+/// The longest position that is remembered: a week.
+const LONGEST_MS: u64 = 7 * 24 * 3_600_000;
+
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    Known(_): Known,
+    RawQuery(query): RawQuery,
+    method: Method,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let page = page(query.as_deref())?;
+    let limit = page.limit;
+    let listing = app.library.list(page).await?;
+    let body = serde_json::to_vec(&view::listing(&listing, limit)).map_err(|_| view::unwritable())?;
+    Ok(in_memory(
+        &method,
+        &headers,
+        &body.into(),
+        "application/json",
+        Keep::Revalidate,
+    ))
+}
+
+fn page(query: Option<&str>) -> Result<Page, ApiError> {
+    let value = |name: &str| {
+        let pairs = query.unwrap_or_default().split('&');
+        pairs
+            .filter_map(|pair| pair.split_once('='))
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| value)
+    };
+    let limit = match value("limit") {
+        None => PAGE,
+        Some(text) => match text.parse::<usize>() {
+            Ok(limit @ 1..=PAGE) => limit,
+            _ => return Err(ApiError::malformed("limit is a number from 1 to 10000")),
+        },
+    };
+    let after = match value("after") {
+        None | Some("") => None,
+        Some(text) => Some(ItemId::new(text).map_err(|_| ApiError::malformed("after is an item's id"))?),
+    };
+    Ok(Page { limit, after })
+}
+
+pub(super) async fn scan(State(app): State<Arc<App>>, _: Owner) -> Result<Response, ApiError> {
+    app.library.rescan().await?;
+    Ok((StatusCode::ACCEPTED, Json(json!({"scanning": true}))).into_response())
+}
+
+fn item_id(text: &str) -> Result<ItemId, ApiError> {
+    ItemId::new(text).map_err(|_| LibraryError::NoSuchItem.into())
+}
+
+pub(super) async fn item(
+    State(app): State<Arc<App>>,
+    Known(_): Known,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let detail = app.library.item(item_id(&id)?).await?;
+    Ok(Json(view::item(&detail)).into_response())
+}
+
+pub(super) async fn picture(
+    State(app): State<Arc<App>>,
+    Known(_): Known,
+    Path(id): Path<String>,
+    method: Method,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let picture = app.library.picture(item_id(&id)?).await?;
+    let picture = picture.ok_or_else(|| {
+        ApiError::new(
+            StatusCode::NOT_FOUND,
+            "no_picture",
+            "there is no picture of this item",
+        )
+    })?;
+    Ok(in_memory(
+        &method,
+        &headers,
+        &picture.bytes,
+        picture.content_type,
+        Keep::Revalidate,
+    ))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PositionBody {
+    position_ms: u64,
+    finished: Option<bool>,
+}
+
+pub(super) async fn position(
+    State(app): State<Arc<App>>,
+    Known(_): Known,
+    Path(id): Path<String>,
+    Body(body): Body<PositionBody>,
+) -> Result<StatusCode, ApiError> {
+    if body.position_ms > LONGEST_MS {
+        return Err(ApiError::malformed("positionMs is at most a week"));
+    }
+    let position = Position {
+        position_ms: body.position_ms,
+        finished: body.finished,
+    };
+    app.library.set_position(item_id(&id)?, position).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

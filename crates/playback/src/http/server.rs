@@ -1,0 +1,198 @@
+//! The accept loop: connections within bounds, none left behind.
+//!
+//! Own, because the bounds are the point: how long a request's head may take and an idle connection may stay
+//! open, how many connections there are, how long a peer may refuse to read, and when stopping ends.
+
+mod stall;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use ether_types::Clock;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+use super::guard::Ends;
+use stall::Unstalled;
+
+/// Bounds of a server's connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerLimits {
+    /// Connections at once; more wait in the kernel's queue.
+    pub connections: usize,
+    /// How long a request's head may take, and an idle connection may stay open.
+    pub head: Duration,
+    /// Bytes that a request's head may have, and fields in it.
+    pub head_bytes: usize,
+    /// Fields that a request's head may have.
+    pub head_fields: usize,
+    /// How long a peer may take none of what it asked for.
+    pub stall: Duration,
+    /// How long requests that run may go on once the server stops.
+    pub drain: Duration,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            connections: 512,
+            head: Duration::from_secs(30),
+            head_bytes: 32 * 1024,
+            head_fields: 100,
+            stall: Duration::from_secs(60),
+            drain: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What serving came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerReport {
+    /// Connections that were served.
+    pub connections: u64,
+    /// Connections that were cut off when the server stopped.
+    pub cut_off: usize,
+}
+
+/// A router behind an accept loop.
+#[derive(Clone)]
+pub struct Server {
+    router: Router,
+    limits: ServerLimits,
+    clock: Arc<dyn Clock>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Serves `router` within `limits`.
+    pub fn new(router: Router, limits: ServerLimits, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            router,
+            limits,
+            clock,
+        }
+    }
+
+    /// Serves `listener` until `stop`, then lets what runs finish for a while, then cuts it off. Returns once
+    /// every connection is gone. Dropping the future cuts every connection off at once.
+    pub async fn serve(&self, listener: TcpListener, stop: CancellationToken) -> ServerReport {
+        let slots = Arc::new(Semaphore::new(self.limits.connections));
+        let mut connections = JoinSet::new();
+        let mut report = ServerReport::default();
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                Some(_) = connections.join_next() => continue,
+                accepted = accept(&listener, &slots) => accepted,
+            };
+            match accepted {
+                Ok((stream, peer, slot)) => {
+                    report.connections += 1;
+                    let (server, stop) = (self.clone(), stop.clone());
+                    connections.spawn(async move {
+                        server.connection(stream, peer, stop).await;
+                        drop(slot);
+                    });
+                }
+                Err(error) => {
+                    // A connection that was reset before it was accepted costs nothing; want of descriptors
+                    // passes once some are closed, and is not to be asked about in a busy loop.
+                    tracing::warn!(%error, "a connection was not accepted");
+                    if !matches!(
+                        error.kind(),
+                        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset
+                    ) {
+                        self.clock.sleep(Duration::from_millis(100)).await;
+                    }
+                }
+            }
+        }
+        drop(listener);
+        let mut deadline = self.clock.sleep(self.limits.drain);
+        loop {
+            tokio::select! {
+                biased;
+                joined = connections.join_next() => if joined.is_none() {
+                    return report;
+                },
+                () = &mut deadline => {
+                    report.cut_off = connections.len();
+                    connections.shutdown().await;
+                    return report;
+                }
+            }
+        }
+    }
+
+    async fn connection(&self, stream: TcpStream, peer: SocketAddr, stop: CancellationToken) {
+        let Ok(local) = stream.local_addr() else {
+            return;
+        };
+        // Small answers go out at once; without it a playlist waits for the peer's delayed acknowledgement.
+        let _ = stream.set_nodelay(true);
+        let ends = Ends { local, peer };
+        let router = self.router.clone();
+        let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+            let router = router.clone();
+            async move {
+                let mut request = request.map(Body::new);
+                request.extensions_mut().insert(ends);
+                let answered: Result<_, Infallible> = router.oneshot(request).await;
+                answered
+            }
+        });
+        let io = TokioIo::new(Unstalled::new(stream, self.limits.stall, Arc::clone(&self.clock)));
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.head)
+            .max_headers(self.limits.head_fields)
+            .max_header_size(self.limits.head_bytes)
+            .serve_connection(io, service);
+        let mut connection = std::pin::pin!(connection);
+        let ended = tokio::select! {
+            biased;
+            ended = connection.as_mut() => ended,
+            () = stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            // Peers vanish all the time; what they asked for was dropped with the connection.
+            tracing::debug!(%error, "a connection ended early");
+        }
+    }
+}
+
+/// The next connection, once there is room for one. Cancel-safe.
+async fn accept(
+    listener: &TcpListener,
+    slots: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
+    let slot = Arc::clone(slots)
+        .acquire_owned()
+        .await
+        .map_err(io::Error::other)?;
+    let (stream, peer) = listener.accept().await?;
+    Ok((stream, peer, slot))
+}

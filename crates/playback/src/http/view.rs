@@ -1,0 +1,219 @@
+//! How things look in JSON.
+
+use ether_media::decision::{AudioAction, AudioDecision, Decision, Mode, Reason, VideoAction, VideoDecision};
+use ether_media::{Container, MasteringKind, Stream, StreamKind};
+use http::StatusCode;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::error::ApiError;
+use crate::part::Part;
+use crate::playback::Playback;
+use crate::ports::{FolderStatus, ItemDetail, ItemSummary, Listing, Problem, ScanProgress};
+
+/// One item of a list.
+#[derive(Serialize)]
+struct ItemView<'a> {
+    #[serde(flatten)]
+    summary: &'a ItemSummary,
+    picture: Option<String>,
+}
+
+/// A list of items.
+#[derive(Serialize)]
+pub(super) struct ListingView<'a> {
+    items: Vec<ItemView<'a>>,
+    /// What to ask for after, where there may be more.
+    next: Option<&'a str>,
+    scanning: bool,
+    progress: ScanProgress,
+    folders: &'a [FolderStatus],
+    problems: &'a [Problem],
+}
+
+pub(super) fn listing(listing: &Listing, limit: usize) -> ListingView<'_> {
+    let full = listing.items.len() >= limit;
+    ListingView {
+        items: listing.items.iter().map(summary).collect(),
+        next: listing.items.last().filter(|_| full).map(|item| item.id.as_str()),
+        scanning: listing.scanning,
+        progress: listing.progress,
+        folders: &listing.folders,
+        problems: &listing.problems,
+    }
+}
+
+fn summary(summary: &ItemSummary) -> ItemView<'_> {
+    let picture = summary
+        .has_picture
+        .then(|| format!("/ether/api/items/{}/picture", summary.id));
+    ItemView { summary, picture }
+}
+
+/// Writing JSON of our own types cannot fail; this is what a client would be told if it did.
+pub(super) fn unwritable() -> ApiError {
+    ApiError::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "internal",
+        "the answer could not be written",
+    )
+}
+
+pub(super) fn item(detail: &ItemDetail) -> Value {
+    let mut value = serde_json::to_value(summary(&detail.summary)).unwrap_or_default();
+    let streams: Vec<Value> = detail.facts.streams.iter().map(stream).collect();
+    if let Value::Object(fields) = &mut value {
+        fields.insert("streams".into(), Value::Array(streams));
+        fields.insert("container".into(), json!(container(&detail.facts.container)));
+        fields.insert("size".into(), json!(detail.revision.size));
+        fields.insert("direct".into(), json!(Part::of(detail).url()));
+        fields.insert("gaps".into(), json!(detail.facts.gaps));
+    }
+    value
+}
+
+fn stream(stream: &Stream) -> Value {
+    let mut value = json!({
+        "index": stream.index,
+        "codec": stream.codec.as_str(),
+        "codecString": stream.codec_string,
+        "language": stream.language,
+        "title": stream.title,
+        "default": stream.default,
+        "forced": stream.forced,
+        "bitRate": stream.bit_rate,
+    });
+    let more = match &stream.kind {
+        StreamKind::Video(video) => json!({
+            "kind": "video",
+            "width": video.width,
+            "height": video.height,
+            "frameRate": video.frame_rate.map(|rate| rate.as_f64()),
+            "hdr": video.color.mastering() != MasteringKind::Sdr,
+            "still": video.still,
+            "rotation": video.rotation.degrees,
+            "bitDepth": video.bit_depth,
+        }),
+        StreamKind::Audio(audio) => json!({
+            "kind": "audio",
+            "channels": audio.channels,
+            "layout": audio.layout,
+            "sampleRate": audio.sample_rate,
+        }),
+        StreamKind::Subtitle(subtitle) => json!({
+            "kind": "subtitle",
+            "text": subtitle.text,
+            "hearingImpaired": subtitle.hearing_impaired,
+        }),
+        StreamKind::Attachment => json!({"kind": "attachment"}),
+        StreamKind::Data => json!({"kind": "data"}),
+    };
+    if let (Value::Object(value), Value::Object(more)) = (&mut value, more) {
+        value.extend(more);
+    }
+    value
+}
+
+fn container(container: &Container) -> &str {
+    match container {
+        Container::Mp4 => "mp4",
+        Container::Matroska => "matroska",
+        Container::Webm => "webm",
+        Container::MpegTs => "mpegts",
+        Container::Other(name) => name,
+    }
+}
+
+pub(super) fn created(playback: &Playback) -> Value {
+    json!({
+        "id": playback.id(),
+        "url": playback.url,
+        "expiresAt": playback.expires_at(),
+        "decision": decision(playback),
+        "durationMs": playback.plan().decision.timeline.end().as_millis(),
+        "segments": playback.plan().segments(),
+    })
+}
+
+pub(super) fn session(playback: &Playback) -> Value {
+    let report = playback.report();
+    let ended = report
+        .ended
+        .map(|reason| json!({"code": reason, "message": reason.to_string()}));
+    json!({
+        "id": playback.id(),
+        "item": playback.item(),
+        "title": playback.item.summary.title,
+        "state": report.stage,
+        "viewer": report.viewer,
+        "createdAt": playback.created_at,
+        "expiresAt": playback.expires_at(),
+        "durationMs": playback.plan().decision.timeline.end().as_millis(),
+        "segments": playback.plan().segments(),
+        "startMs": playback.plan().start.as_millis(),
+        "decision": decision(playback),
+        "charged": report.charged,
+        "unproved": report.unproved,
+        "encoder": report.encoder,
+        "refusals": report.refusals,
+        "ended": ended,
+        "log": report.log,
+    })
+}
+
+fn decision(playback: &Playback) -> Value {
+    let decision: &Decision = &playback.plan().decision;
+    let container = match decision.segments {
+        Some(segments) => json!(segments),
+        None => json!(container(&playback.item.facts.container)),
+    };
+    json!({
+        "mode": decision.mode,
+        "container": container,
+        "video": decision.video.as_ref().map(|video| picture(video, decision.mode)),
+        "audio": decision.audio.as_ref().map(|audio| sound(audio, decision.mode)),
+        "reasons": reasons(&decision.reasons),
+    })
+}
+
+fn picture(video: &VideoDecision, mode: Mode) -> Value {
+    let action = match (&video.action, mode) {
+        (_, Mode::Direct) => "direct",
+        (VideoAction::Copy, _) => "copy",
+        (VideoAction::Encode(_), _) => "encode",
+    };
+    json!({
+        "stream": video.stream,
+        "action": action,
+        "codec": video.codec.as_str(),
+        "codecString": video.codec_string,
+        "width": video.shown.0,
+        "height": video.shown.1,
+        "bitRate": video.rate.peak,
+        "hdr": video.range != MasteringKind::Sdr,
+        "reasons": reasons(&video.reasons),
+    })
+}
+
+fn sound(audio: &AudioDecision, mode: Mode) -> Value {
+    let action = match (&audio.action, mode) {
+        (_, Mode::Direct) => "direct",
+        (AudioAction::Copy, _) => "copy",
+        (AudioAction::Encode(_), _) => "encode",
+    };
+    json!({
+        "stream": audio.stream,
+        "action": action,
+        "codec": audio.codec.as_str(),
+        "codecString": audio.codec_string,
+        "channels": audio.channels,
+        "reasons": reasons(&audio.reasons),
+    })
+}
+
+fn reasons(reasons: &[Reason]) -> Vec<Value> {
+    reasons
+        .iter()
+        .map(|reason| json!({"code": reason.code(), "text": reason.to_string()}))
+        .collect()
+}

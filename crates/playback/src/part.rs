@@ -1,0 +1,160 @@
+//! The file behind an item, as it is named in addresses and opened.
+//!
+//! An address names the item and the state of its file; a path never comes from a client. Whoever holds an
+//! address of an older state is told so instead of being given bytes of both.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use ether_encoder::Revision;
+use ether_media::Container;
+use ether_types::{ItemId, Timestamp};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use sha2::{Digest, Sha256};
+
+use crate::ports::{ItemDetail, ItemKind};
+
+/// What stands unescaped in a file name in an address.
+const NAME: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'.')
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'~');
+
+/// The file behind an item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The item.
+    pub item: ItemId,
+    /// The state of the file, as a word.
+    pub stamp: String,
+    /// The file's own name.
+    pub name: String,
+}
+
+impl Part {
+    /// The file behind `item`.
+    pub fn of(item: &ItemDetail) -> Self {
+        let name = item
+            .path
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned());
+        Self {
+            item: item.summary.id.clone(),
+            stamp: stamp(&item.revision),
+            name: name.unwrap_or_else(|| "file".to_owned()),
+        }
+    }
+
+    /// Its address, without a grant.
+    pub fn url(&self) -> String {
+        let name = utf8_percent_encode(&self.name, NAME);
+        format!("/library/parts/{}/{}/{name}", self.item, self.stamp)
+    }
+
+    /// The header that makes a browser save it, under its own name in any script.
+    pub fn disposition(&self) -> String {
+        let plain: String = self
+            .name
+            .chars()
+            .map(|c| match c {
+                ' '..='~' if c != '"' && c != '\\' => c,
+                _ => '_',
+            })
+            .collect();
+        let full = utf8_percent_encode(&self.name, NAME);
+        format!("attachment; filename=\"{plain}\"; filename*=UTF-8''{full}")
+    }
+}
+
+/// One word for one state of a file: any change of size, time or identity changes it.
+pub fn stamp(revision: &Revision) -> String {
+    let mut hash = Sha256::new();
+    hash.update(revision.size.to_be_bytes());
+    hash.update(revision.modified_nanos.to_be_bytes());
+    hash.update(revision.inode.to_be_bytes());
+    hash.update(revision.device.to_be_bytes());
+    let digest = hash.finalize();
+    digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The state of an open file.
+///
+/// # Errors
+/// The file system's own.
+pub fn revision(file: &File) -> io::Result<Revision> {
+    let meta = file.metadata()?;
+    let nanos = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
+    Ok(Revision {
+        size: meta.len(),
+        modified_nanos: i64::try_from(nanos).unwrap_or(i64::MAX),
+        inode: meta.ino(),
+        device: meta.dev(),
+    })
+}
+
+/// When the file was last written, in whole seconds as HTTP dates have them.
+pub fn modified(revision: &Revision) -> Timestamp {
+    Timestamp::from_micros(revision.modified_nanos.div_euclid(1_000))
+}
+
+/// Why a file is not served.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It is not the file that was promised.
+    #[error("the file was changed since this address was made")]
+    Changed,
+    /// It is not there, or not a regular file any more.
+    #[error("the file is not there any more")]
+    Gone,
+    /// It cannot be read.
+    #[error("the file cannot be read: {}", .0.kind())]
+    Unreadable(io::Error),
+}
+
+/// Opens `path` if it is still in the state `promised`. Blocks; never waits on a pipe that took its place.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn open(path: &Path, promised: &Revision) -> Result<File, OpenError> {
+    let mut options = File::options();
+    options.read(true);
+    options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+    let file = options.open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => OpenError::Gone,
+        _ => OpenError::Unreadable(error),
+    })?;
+    let regular = file.metadata().map_err(OpenError::Unreadable)?.is_file();
+    if !regular {
+        return Err(OpenError::Gone);
+    }
+    let found = revision(&file).map_err(OpenError::Unreadable)?;
+    if found != *promised {
+        return Err(OpenError::Changed);
+    }
+    Ok(file)
+}
+
+/// The media type of an item's file.
+pub fn content_type(container: &Container, kind: ItemKind) -> &'static str {
+    match (container, kind) {
+        (Container::Mp4, ItemKind::Film) => "video/mp4",
+        (Container::Mp4, ItemKind::Music) => "audio/mp4",
+        (Container::Matroska, ItemKind::Film) => "video/x-matroska",
+        (Container::Matroska, ItemKind::Music) => "audio/x-matroska",
+        (Container::Webm, ItemKind::Film) => "video/webm",
+        (Container::Webm, ItemKind::Music) => "audio/webm",
+        (Container::MpegTs, _) => "video/mp2t",
+        (Container::Other(name), _) => match name.as_str() {
+            "mp3" => "audio/mpeg",
+            "flac" => "audio/flac",
+            "ogg" => "audio/ogg",
+            "wav" => "audio/wav",
+            "aac" => "audio/aac",
+            "avi" => "video/x-msvideo",
+            _ => "application/octet-stream",
+        },
+    }
+}

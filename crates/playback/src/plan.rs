@@ -1,0 +1,237 @@
+//! From a decision to everything that one playback needs: the encoder's request, what it is charged, and the
+//! text of its playlists.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ether_encoder::{
+    AudioCodec, AudioEncode, AudioTrack, Capabilities, Input, Protocol, Request, SegmentContainer,
+    Unsupported, VideoCodec, VideoEncode, VideoTrack,
+};
+use ether_media::Ticks;
+use ether_media::decision::{
+    self, AudioAction, AudioDecision, CannotPlay, Client, Decision, SegmentKind, VideoAction, VideoDecision,
+    Wishes,
+};
+
+use crate::cost;
+use crate::playlist::{self, Packaging, Presentation, Shown};
+use crate::ports::{ItemDetail, Units};
+
+/// What the container adds to the bits of its streams, in parts of a hundred.
+const OVERHEAD_FMP4: u64 = 3;
+const OVERHEAD_TS: u64 = 10;
+
+/// What is done for one playback, fixed when it is asked for.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// How the file reaches the viewer, and why.
+    pub decision: Decision,
+    /// Where the viewer begins.
+    pub start: Ticks,
+    /// What has to be made; absent when the file itself is handed over.
+    pub making: Option<Making>,
+}
+
+/// What an encoder is asked for.
+#[derive(Clone, Debug)]
+pub struct Making {
+    /// The request.
+    pub request: Arc<Request>,
+    /// Where the bytes are.
+    pub input: Input,
+    /// What it is charged.
+    pub units: Units,
+    /// The segment that the viewer begins with.
+    pub first: u32,
+}
+
+/// The playlists of a playback, as they are sent.
+#[derive(Clone, Debug)]
+pub struct Playlists {
+    /// The multivariant playlist.
+    pub multivariant: Bytes,
+    /// The media playlist of the one representation.
+    pub media: Bytes,
+}
+
+/// Why nothing can be planned.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// Nothing can be played, for anybody.
+    #[error(transparent)]
+    CannotPlay(#[from] CannotPlay),
+    /// The viewer is to begin at or after the end.
+    #[error("the session is to begin at {start} s and the presentation ends at {end} s")]
+    StartPastEnd {
+        /// Where it is to begin.
+        start: Ticks,
+        /// Where the presentation ends.
+        end: Ticks,
+    },
+    /// The picture is HDR, the player is not, and no encoder here maps one to the other.
+    #[error(
+        "the picture is HDR and the player shows the standard range; this server cannot map one to the other yet"
+    )]
+    ToneMappingMissing,
+    /// The encoder cannot do it.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+}
+
+impl Plan {
+    /// Plans a playback of `item` for `client`, to begin at `start`.
+    ///
+    /// # Errors
+    /// [`PlanError`] without the encoder's own word on it, which is [`ether_encoder::Encoder::supports`].
+    pub fn new(
+        item: &ItemDetail,
+        client: &Client,
+        wishes: &Wishes,
+        start: Ticks,
+        capabilities: Capabilities,
+    ) -> Result<Self, PlanError> {
+        let decision = decision::decide(&item.facts, client, wishes)?;
+        let end = decision.timeline.end();
+        if start >= end {
+            return Err(PlanError::StartPastEnd { start, end });
+        }
+        let making = match decision.segments {
+            None => None,
+            Some(segments) => Some(making(item, &decision, segments, start, capabilities)?),
+        };
+        Ok(Self {
+            decision,
+            start,
+            making,
+        })
+    }
+
+    /// How many segments there are; none when the file itself is handed over.
+    pub fn segments(&self) -> usize {
+        self.decision.segments.map_or(0, |_| self.decision.timeline.len())
+    }
+
+    /// The text of its playlists, whose child addresses carry `grant`; none when the file itself is handed
+    /// over.
+    pub fn playlists(&self, grant: &str) -> Option<Playlists> {
+        let container = packaging(self.decision.segments?);
+        let (video, audio) = (self.decision.video.as_ref(), self.decision.audio.as_ref());
+        let overhead = match container {
+            Packaging::Fmp4 => OVERHEAD_FMP4,
+            Packaging::MpegTs => OVERHEAD_TS,
+        };
+        let total = |of_video: fn(&VideoDecision) -> u64, of_audio: fn(&AudioDecision) -> u64| {
+            let bits = video
+                .map_or(0, of_video)
+                .saturating_add(audio.map_or(0, of_audio));
+            bits.saturating_add(bits / 100 * overhead)
+        };
+        let codecs = [
+            video.and_then(|v| v.codec_string.clone()),
+            audio.and_then(|a| a.codec_string.clone()),
+        ];
+        let presentation = Presentation {
+            timeline: &self.decision.timeline,
+            container,
+            // Encoded pictures begin every segment with an IDR picture and look back at none; of copied ones
+            // the index says where keyframes are and not whether pictures after them look back (T15).
+            independent: video.is_none_or(|v| matches!(v.action, VideoAction::Encode(_))),
+            codecs: codecs.into_iter().flatten().collect(),
+            peak: total(|v| v.rate.peak, |a| a.rate.peak),
+            average: total(|v| v.rate.average, |a| a.rate.average),
+            picture: video.map(|v| Shown {
+                width: v.shown.0,
+                height: v.shown.1,
+                frame_rate: v.frame_rate,
+                range: v.range,
+            }),
+            start: Some(self.start),
+            grant,
+        };
+        Some(Playlists {
+            multivariant: playlist::multivariant(&presentation).into(),
+            media: playlist::media(&presentation).into(),
+        })
+    }
+
+    /// The container of segments; absent when the file itself is handed over.
+    pub fn packaging(&self) -> Option<Packaging> {
+        self.decision.segments.map(packaging)
+    }
+}
+
+fn packaging(segments: SegmentKind) -> Packaging {
+    match segments {
+        SegmentKind::Fmp4 => Packaging::Fmp4,
+        SegmentKind::MpegTs => Packaging::MpegTs,
+    }
+}
+
+fn making(
+    item: &ItemDetail,
+    decision: &Decision,
+    segments: SegmentKind,
+    start: Ticks,
+    capabilities: Capabilities,
+) -> Result<Making, PlanError> {
+    let container = match segments {
+        SegmentKind::Fmp4 => SegmentContainer::Fmp4,
+        SegmentKind::MpegTs => SegmentContainer::MpegTs,
+    };
+    let request = Request {
+        facts: Arc::clone(&item.facts),
+        protocol: Protocol::Hls { container },
+        timeline: Arc::new(decision.timeline.clone()),
+        video: decision.video.as_ref().map(video_track).transpose()?,
+        audio: decision.audio.as_ref().map(audio_track),
+    };
+    ether_encoder::supports_request(&request, capabilities)?;
+    let input = Input::File {
+        path: item.path.clone(),
+        revision: item.revision,
+    };
+    Ok(Making {
+        units: cost::units(&item.facts, decision),
+        first: u32::try_from(decision.timeline.segment_at(start)).unwrap_or(0),
+        request: Arc::new(request),
+        input,
+    })
+}
+
+fn video_track(video: &VideoDecision) -> Result<VideoTrack, PlanError> {
+    let action = match &video.action {
+        VideoAction::Copy => ether_encoder::VideoAction::Copy,
+        // A request has no words for it, so it is refused here rather than shown in wrong colours.
+        VideoAction::Encode(target) if target.tone_map => return Err(PlanError::ToneMappingMissing),
+        VideoAction::Encode(target) => ether_encoder::VideoAction::Encode(VideoEncode {
+            codec: VideoCodec::H264,
+            width: target.width,
+            height: target.height,
+            max_bit_rate: target.max_bit_rate,
+            frame_rate: video.frame_rate.map(Into::into),
+            deinterlace: target.deinterlace,
+            level: target.level,
+        }),
+    };
+    Ok(VideoTrack {
+        stream: video.stream,
+        action,
+    })
+}
+
+fn audio_track(audio: &AudioDecision) -> AudioTrack {
+    let action = match &audio.action {
+        AudioAction::Copy => ether_encoder::AudioAction::Copy,
+        AudioAction::Encode(target) => ether_encoder::AudioAction::Encode(AudioEncode {
+            codec: AudioCodec::Aac,
+            channels: target.channels,
+            sample_rate: target.sample_rate,
+            bit_rate: target.bit_rate,
+        }),
+    };
+    AudioTrack {
+        stream: audio.stream,
+        action,
+    }
+}

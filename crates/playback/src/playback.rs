@@ -1,0 +1,311 @@
+//! One playback: what a viewer watches, from the answer to their wish until its end is proved.
+//!
+//! A playback is a handle that requests share and one task that owns the state machine of
+//! [`crate::lifecycle`]. Requests take the running execution straight from the handle; only when there is
+//! none do they talk to the task. Nothing is charged and no encoder is asked before the first byte of media
+//! is (D17): playlists, HEAD requests and questions about the session start nothing.
+
+mod activity;
+mod report;
+mod task;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ether_encoder::{Control, Ended, Execution, Observation, Resource, ServeError, Served};
+use ether_types::{Clock, ItemId, Monotonic, PlaybackId, Timestamp};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::auth::Principal;
+use crate::lifecycle::{EndReason, Slot, ViewerState};
+use crate::plan::{Plan, Playlists};
+use crate::ports::{CapacityRefusal, ItemDetail, Units};
+
+pub(crate) use activity::Activity;
+pub use activity::Hold;
+pub use report::{EndedView, Refused, Report, Sample, Stage};
+pub(crate) use report::{capacity_code, encoder_code, ended_words};
+pub(crate) use task::{Task, TaskReport};
+
+/// How often a request asks again for an execution that ended under it.
+const REBUILDS: usize = 3;
+
+/// One playback.
+pub struct Playback {
+    pub(crate) id: PlaybackId,
+    pub(crate) item: Arc<ItemDetail>,
+    pub(crate) principal: Principal,
+    pub(crate) plan: Plan,
+    pub(crate) epoch: u32,
+    pub(crate) created_at: Timestamp,
+    pub(crate) expires_at: Timestamp,
+    pub(crate) playlists: Option<Playlists>,
+    /// Relative address that the viewer opens, grant included.
+    pub(crate) url: String,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) activity: Arc<Activity>,
+    pub(crate) shared: Mutex<Shared>,
+}
+
+/// What the task shows and requests read.
+#[derive(Default)]
+pub(crate) struct Shared {
+    pub(crate) execution: Option<Arc<dyn Execution>>,
+    pub(crate) slot: Option<Slot>,
+    pub(crate) viewer: ViewerState,
+    pub(crate) sealed: Option<EndReason>,
+    pub(crate) charged: Units,
+    pub(crate) unproved: u32,
+    pub(crate) refusals: report::Refusals,
+    /// The newest sample of an execution that is gone.
+    pub(crate) last: Option<Observation>,
+}
+
+/// What the task is told.
+pub(crate) enum Command {
+    /// Somebody needs the execution.
+    Want(oneshot::Sender<Result<Arc<dyn Execution>, TurnedAway>>),
+    /// This execution says that it has ended.
+    Lost(Arc<dyn Execution>),
+    /// The viewer says what it does.
+    Viewer(ViewerState),
+    /// It ends for good. The answer comes once nothing of it is left, or it is known that this cannot be
+    /// proved.
+    Seal(EndReason, Option<oneshot::Sender<()>>),
+}
+
+/// Why there is no execution.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TurnedAway {
+    Sealed(EndReason),
+    Capacity(CapacityRefusal),
+    Start(ether_encoder::StartError),
+}
+
+/// Why media is not served.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MediaError {
+    /// The playback has ended for good.
+    #[error("the session has ended: {0}")]
+    Ended(EndReason),
+    /// There is no such segment or initialization segment in this playback.
+    #[error("there is no such segment")]
+    NoSuchResource,
+    /// The source ended before this segment.
+    #[error("the file ends at {at} s, before this segment: it is shorter than it says")]
+    SourceEnded {
+        /// Where it ends.
+        at: ether_media::Ticks,
+    },
+    /// It is being made and was not finished in time.
+    #[error("the segment is being made")]
+    NotReady,
+    /// No capacity could be had in time.
+    #[error("{0}")]
+    NoCapacity(CapacityRefusal),
+    /// The encoder refuses for now.
+    #[error("the encoder refuses for now: {refusal}")]
+    Refused {
+        /// Why.
+        refusal: ether_encoder::Refusal,
+        /// When asking again makes sense.
+        retry_after: Duration,
+    },
+    /// The encoder could not be started.
+    #[error("the encoder could not be started: {0}")]
+    Start(ether_encoder::StartError),
+    /// The encoder ended and asking again will not help.
+    #[error("the encoder ended before this segment")]
+    EncoderEnded {
+        /// How.
+        ended: Ended,
+    },
+}
+
+impl fmt::Debug for Playback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Playback")
+            .field("id", &self.id)
+            .field("item", &self.item.summary.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Playback {
+    /// Its identity.
+    pub fn id(&self) -> &PlaybackId {
+        &self.id
+    }
+
+    /// What is played.
+    pub fn item(&self) -> &ItemId {
+        &self.item.summary.id
+    }
+
+    /// What is done for it.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// When it ends at the latest.
+    pub fn expires_at(&self) -> Timestamp {
+        self.expires_at
+    }
+
+    /// Why it has ended, where it has.
+    pub fn sealed(&self) -> Option<EndReason> {
+        self.shared().sealed
+    }
+
+    /// Counts as a sign of life of the viewer for as long as the hold is kept.
+    pub fn hold(&self) -> Hold {
+        self.activity.enter(Arc::clone(&self.clock))
+    }
+
+    /// `resource` if it is finished already. Starts nothing and is no sign of life.
+    pub fn finished(&self, resource: Resource) -> Option<Served> {
+        let execution = self.shared().execution.clone();
+        execution.and_then(|execution| execution.finished(resource))
+    }
+
+    /// Waits until `resource` is finished, at most `patience`, starting what is needed for it.
+    ///
+    /// Cancelling forgets the wait. An encoder that was started for it stays until the viewer is idle.
+    ///
+    /// # Errors
+    /// [`MediaError`]; refusals for want of room are also kept for [`Playback::report`].
+    pub async fn media(&self, resource: Resource, patience: Duration) -> Result<Served, MediaError> {
+        let until = self.clock.monotonic().saturating_add(patience);
+        for attempt in 0..REBUILDS {
+            let execution = self.execution(until, attempt == 0).await?;
+            let served = self.within(until, execution.serve(resource)).await;
+            match served {
+                None => return Err(MediaError::NotReady),
+                Some(Ok(served)) => return Ok(served),
+                Some(Err(ServeError::Retired)) => self.lost(execution).await,
+                Some(Err(error)) => return Err(self.explain(error)),
+            }
+        }
+        Err(MediaError::NotReady)
+    }
+
+    /// The execution: the one that runs where `any` will do, else what the task answers after everything that
+    /// it was told before.
+    async fn execution(&self, until: Monotonic, any: bool) -> Result<Arc<dyn Execution>, MediaError> {
+        {
+            let shared = self.shared();
+            if let Some(reason) = shared.sealed {
+                return Err(MediaError::Ended(reason));
+            }
+            if let Some(execution) = shared.execution.as_ref().filter(|_| any) {
+                return Ok(Arc::clone(execution));
+            }
+        }
+        let (answer, answered) = oneshot::channel();
+        let asked = async {
+            // A task that is gone has sealed the playback and proved its end.
+            self.commands.send(Command::Want(answer)).await.ok()?;
+            answered.await.ok()
+        };
+        match self.within(until, asked).await {
+            Some(Some(Ok(execution))) => Ok(execution),
+            Some(Some(Err(TurnedAway::Sealed(reason)))) => Err(MediaError::Ended(reason)),
+            Some(Some(Err(TurnedAway::Capacity(refusal)))) => Err(MediaError::NoCapacity(refusal)),
+            Some(Some(Err(TurnedAway::Start(error)))) => Err(MediaError::Start(error)),
+            Some(None) => Err(MediaError::Ended(self.sealed().unwrap_or(EndReason::Stopped))),
+            None => Err(MediaError::NotReady),
+        }
+    }
+
+    async fn within<T>(&self, until: Monotonic, work: impl Future<Output = T>) -> Option<T> {
+        let left = until.saturating_since(self.clock.monotonic());
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            () = self.clock.sleep(left) => None,
+        }
+    }
+
+    /// Says that an execution ended by itself, so that whoever asks next gets another.
+    async fn lost(&self, execution: Arc<dyn Execution>) {
+        let _ = self.commands.send(Command::Lost(execution)).await;
+    }
+
+    fn explain(&self, error: ServeError) -> MediaError {
+        match error {
+            ServeError::NoSuchResource { .. } => MediaError::NoSuchResource,
+            ServeError::SourceEnded { at } => MediaError::SourceEnded { at },
+            ServeError::Refused { refusal, retry_after } => {
+                self.note(Refused::encoder(self.clock.now(), &refusal));
+                MediaError::Refused { refusal, retry_after }
+            }
+            // It ended to make room for another run, or because it had made everything: asking again helps.
+            ServeError::Retired => MediaError::NotReady,
+            ServeError::Ended {
+                ended: Ended::Complete | Ended::Stopped,
+            } => MediaError::NotReady,
+            ServeError::Ended { ended } => {
+                self.note(Refused::ended(self.clock.now(), &ended));
+                if ended == Ended::SourceChanged {
+                    self.seal(EndReason::SourceChanged);
+                    return MediaError::Ended(EndReason::SourceChanged);
+                }
+                MediaError::EncoderEnded { ended }
+            }
+        }
+    }
+
+    /// Tells the execution, where there is one, and the state machine what the viewer does. Counts as a sign
+    /// of life.
+    pub async fn viewer(&self, viewer: ViewerState) {
+        self.activity.touch(self.clock.monotonic());
+        let _ = self.commands.send(Command::Viewer(viewer)).await;
+        let execution = self.shared().execution.clone();
+        if let Some(execution) = execution {
+            let control = match viewer {
+                ViewerState::Playing => Control::Playing,
+                ViewerState::Paused => Control::Paused,
+            };
+            // It is a courtesy: hold-back and idleness do not depend on it.
+            let _ = execution.control(control).await;
+        }
+    }
+
+    /// Ends the playback for good. Returns at once; every later request is told that it has ended.
+    pub fn seal(&self, reason: EndReason) {
+        {
+            let mut shared = self.shared();
+            if shared.sealed.is_some() {
+                return;
+            }
+            shared.sealed = Some(reason);
+        }
+        self.activity.seal(reason);
+    }
+
+    /// Ends the playback for good and waits until nothing of it is left, or it is known that this cannot be
+    /// proved now. Cancelling the wait cancels nothing else.
+    pub async fn end(&self, reason: EndReason) {
+        self.seal(reason);
+        let (answer, answered) = oneshot::channel();
+        if self
+            .commands
+            .send(Command::Seal(reason, Some(answer)))
+            .await
+            .is_ok()
+        {
+            let _ = answered.await;
+        }
+    }
+
+    pub(crate) fn note(&self, refused: Refused) {
+        self.shared().refusals.push(refused);
+    }
+
+    pub(crate) fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,417 @@
+//! All playbacks of a server: made, found, listed, ended, and joined when the server stops.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ether_encoder::Encoder;
+use ether_media::Ticks;
+use ether_media::decision::{Client, Wishes};
+use ether_types::{Clock, ItemId, OperationId, PlaybackId, Timestamp};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::auth::Principal;
+use crate::grant::{Grant, GrantKeys, GrantScope, Surface};
+use crate::lifecycle::{EndReason, LifeLimits, Lifecycle};
+use crate::part::Part;
+use crate::plan::{Plan, PlanError};
+use crate::playback::{Activity, Playback, Shared, Task, TaskReport};
+use crate::ports::{Capacity, CapacityRefusal, Library, LibraryError};
+
+/// Messages that wait for one playback's task.
+const COMMANDS: usize = 64;
+/// Ended playbacks that are remembered, so that they can be read about.
+const ENDED_REMEMBERED: usize = 128;
+/// A playback that showed no sign of life for this long may make room for another.
+const DISPLACEABLE: Duration = Duration::from_secs(10 * 60);
+
+/// Bounds of a server's playbacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Playbacks that live at once.
+    pub sessions: usize,
+    /// How long a request for media is held.
+    pub hold: Duration,
+    /// How long a playback waits in the queue for capacity: a little less than a request is held, so that
+    /// the reason for a refusal still reaches it.
+    pub queue: Duration,
+    /// How long a playback lives beyond the length of what it plays.
+    pub margin: Duration,
+    /// How long a playback lives at most.
+    pub longest: Duration,
+    /// Bounds of its execution.
+    pub life: LifeLimits,
+    /// How long stopping waits for proof that every encoder has ended.
+    pub shutdown: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            sessions: 256,
+            hold: Duration::from_secs(8),
+            queue: Duration::from_millis(7_500),
+            margin: Duration::from_secs(4 * 3600),
+            longest: Duration::from_secs(12 * 3600),
+            life: LifeLimits::default(),
+            shutdown: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What a viewer asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewPlayback {
+    /// What to play.
+    pub item: ItemId,
+    /// Where to begin.
+    pub start: Ticks,
+    /// What the player can show.
+    pub client: Client,
+    /// What the viewer wishes.
+    pub wishes: Wishes,
+}
+
+/// Why a playback is not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CreateError {
+    /// The library does not give the item.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// It cannot be played so.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// Encoding it can never be admitted here, or not now that the server stops.
+    #[error(transparent)]
+    Capacity(#[from] CapacityRefusal),
+    /// The same operation was asked for with another wish.
+    #[error("this Idempotency-Key was used for another request")]
+    OperationConflict,
+    /// There are as many playbacks as there may be.
+    #[error("{live} sessions are open, as many as this server keeps: end one")]
+    TooMany {
+        /// How many there are.
+        live: usize,
+    },
+    /// The operating system gives no random numbers.
+    #[error("the operating system gives no random numbers")]
+    NoRandomness,
+}
+
+/// What stopping left behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShutdownReport {
+    /// Playbacks that were ended.
+    pub ended: usize,
+    /// Executions whose end was not proved in time.
+    pub unproved: u32,
+}
+
+/// The playbacks of a server.
+pub struct Playbacks {
+    clock: Arc<dyn Clock>,
+    library: Arc<dyn Library>,
+    encoder: Arc<dyn Encoder>,
+    capacity: Arc<dyn Capacity>,
+    keys: GrantKeys,
+    limits: Limits,
+    book: Mutex<Book>,
+    hurry: CancellationToken,
+}
+
+#[derive(Default)]
+struct Book {
+    closed: bool,
+    playbacks: BTreeMap<PlaybackId, Arc<Playback>>,
+    /// The order in which playbacks were made.
+    made: Vec<PlaybackId>,
+    operations: HashMap<(Principal, OperationId), Arc<Operation>>,
+    tasks: JoinSet<TaskReport>,
+}
+
+/// One idempotent wish: the first request that holds the lock makes the playback, the others find it.
+struct Operation {
+    wish: NewPlayback,
+    made: tokio::sync::Mutex<Option<PlaybackId>>,
+}
+
+impl fmt::Debug for Playbacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Playbacks")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Playbacks {
+    /// No playbacks yet. Nothing runs until one is made.
+    pub fn new(
+        library: Arc<dyn Library>,
+        encoder: Arc<dyn Encoder>,
+        capacity: Arc<dyn Capacity>,
+        keys: GrantKeys,
+        limits: Limits,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            clock,
+            library,
+            encoder,
+            capacity,
+            keys,
+            limits,
+            book: Mutex::new(Book::default()),
+            hurry: CancellationToken::new(),
+        }
+    }
+
+    /// The bounds that were given.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The keys that sign and check grants.
+    pub fn keys(&self) -> &GrantKeys {
+        &self.keys
+    }
+
+    /// The capacity that playbacks draw on.
+    pub fn capacity(&self) -> &Arc<dyn Capacity> {
+        &self.capacity
+    }
+
+    /// Makes a playback for `principal`. The same `operation` with the same wish gives the same playback.
+    ///
+    /// Admission is checked and nothing is reserved (D17). Cancelling makes it or does not; the operation's
+    /// key tells.
+    ///
+    /// # Errors
+    /// [`CreateError`].
+    pub async fn create(
+        &self,
+        principal: &Principal,
+        wish: NewPlayback,
+        operation: Option<OperationId>,
+    ) -> Result<Arc<Playback>, CreateError> {
+        let Some(operation) = operation else {
+            return self.make(principal, &wish).await;
+        };
+        let entry = {
+            let mut book = self.book();
+            let key = (principal.clone(), operation);
+            let fresh = || {
+                Arc::new(Operation {
+                    wish: wish.clone(),
+                    made: tokio::sync::Mutex::default(),
+                })
+            };
+            Arc::clone(book.operations.entry(key).or_insert_with(fresh))
+        };
+        if entry.wish != wish {
+            return Err(CreateError::OperationConflict);
+        }
+        let mut made = entry.made.lock().await;
+        if let Some(playback) = made.as_ref().and_then(|id| self.get(id)) {
+            return Ok(playback);
+        }
+        let playback = self.make(principal, &wish).await?;
+        *made = Some(playback.id.clone());
+        Ok(playback)
+    }
+
+    async fn make(&self, principal: &Principal, wish: &NewPlayback) -> Result<Arc<Playback>, CreateError> {
+        let item = Arc::new(self.library.item(wish.item.clone()).await?);
+        let plan = Plan::new(
+            &item,
+            &wish.client,
+            &wish.wishes,
+            wish.start,
+            self.encoder.capabilities(),
+        )?;
+        if let Some(making) = &plan.making {
+            self.encoder
+                .supports(&making.request)
+                .map_err(|unsupported| CreateError::Plan(PlanError::Unsupported(unsupported)))?;
+            self.capacity.admits(making.units)?;
+        }
+
+        let id = PlaybackId::random().map_err(|_| CreateError::NoRandomness)?;
+        let created_at = self.clock.now();
+        let life = (plan.decision.timeline.end().to_duration() + self.limits.margin).min(self.limits.longest);
+        let expires_at = created_at
+            .checked_add(life)
+            .unwrap_or(Timestamp::from_micros(i64::MAX));
+        let epoch = 0;
+        let grant = self.keys.sign(&Grant {
+            playback: id.clone(),
+            surface: Surface::Native,
+            scope: if plan.making.is_some() {
+                GrantScope::Media
+            } else {
+                GrantScope::File
+            },
+            epoch,
+            expires_at,
+        });
+        let url = match &plan.making {
+            Some(_) => format!("/sessions/media/{id}/index.m3u8?grant={grant}"),
+            None => format!("{}?grant={grant}", Part::of(&item).url()),
+        };
+        let now = self.clock.monotonic();
+        let (commands, inbox) = mpsc::channel(COMMANDS);
+        let playback = Arc::new(Playback {
+            playlists: plan.playlists(&grant),
+            activity: Arc::new(Activity::new(now)),
+            shared: Mutex::new(Shared::default()),
+            clock: Arc::clone(&self.clock),
+            principal: principal.clone(),
+            id,
+            item,
+            plan,
+            epoch,
+            created_at,
+            expires_at,
+            url,
+            commands,
+        });
+        let task = Task {
+            playback: Arc::clone(&playback),
+            commands: inbox,
+            life: Lifecycle::new(self.limits.life, now.saturating_add(life)),
+            encoder: Arc::clone(&self.encoder),
+            capacity: Arc::clone(&self.capacity),
+            clock: Arc::clone(&self.clock),
+            queue: self.limits.queue,
+            hurry: self.hurry.clone(),
+        };
+        let mut book = self.book();
+        book.tidy();
+        if book.closed {
+            return Err(CapacityRefusal::Closed.into());
+        }
+        let displaced = book.make_room(self.limits.sessions, now)?;
+        book.made.push(playback.id.clone());
+        book.playbacks.insert(playback.id.clone(), Arc::clone(&playback));
+        book.tasks.spawn(task.run());
+        drop(book);
+        if let Some(displaced) = displaced {
+            displaced.seal(EndReason::Displaced);
+        }
+        Ok(playback)
+    }
+
+    /// The playback `id`, ended ones included for as long as they are remembered.
+    pub fn get(&self, id: &PlaybackId) -> Option<Arc<Playback>> {
+        self.book().playbacks.get(id).cloned()
+    }
+
+    /// The playbacks that `principal` may see, in the order in which they were made.
+    pub fn list(&self, principal: &Principal) -> Vec<Arc<Playback>> {
+        let book = self.book();
+        let all = book.made.iter().filter_map(|id| book.playbacks.get(id));
+        all.filter(|playback| visible(playback, principal))
+            .cloned()
+            .collect()
+    }
+
+    /// The playback `id`, if `principal` may see it.
+    pub fn visible(&self, id: &PlaybackId, principal: &Principal) -> Option<Arc<Playback>> {
+        self.get(id).filter(|playback| visible(playback, principal))
+    }
+
+    /// Ends every playback, takes no more, and waits until every encoder is proved gone, at most the stated
+    /// time. Call it once nothing asks for media any more, or while it still does: requests are told.
+    pub async fn shutdown(&self) -> ShutdownReport {
+        let (playbacks, mut tasks) = {
+            let mut book = self.book();
+            book.closed = true;
+            let live: Vec<_> = book.playbacks.values().cloned().collect();
+            (live, std::mem::take(&mut book.tasks))
+        };
+        let ended = playbacks
+            .iter()
+            .filter(|playback| playback.sealed().is_none())
+            .count();
+        for playback in &playbacks {
+            playback.seal(EndReason::Shutdown);
+        }
+        let mut unproved = 0;
+        let mut alarm = self.clock.sleep(self.limits.shutdown);
+        loop {
+            tokio::select! {
+                biased;
+                task = tasks.join_next() => match task {
+                    Some(Ok(report)) => unproved += report.unproved,
+                    // A task that panicked proves nothing.
+                    Some(Err(_)) => unproved += 1,
+                    None => return ShutdownReport { ended, unproved },
+                },
+                () = &mut alarm => {
+                    self.hurry.cancel();
+                    alarm = Box::pin(std::future::pending());
+                }
+            }
+        }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn visible(playback: &Playback, principal: &Principal) -> bool {
+    principal.is_owner() || playback.principal == *principal
+}
+
+impl Book {
+    /// Forgets what need not be remembered any more.
+    fn tidy(&mut self) {
+        while self.tasks.try_join_next().is_some() {}
+        let ended: Vec<PlaybackId> = self
+            .made
+            .iter()
+            .filter(|id| self.playbacks.get(id).is_some_and(|p| p.sealed().is_some()))
+            .cloned()
+            .collect();
+        let surplus = ended.len().saturating_sub(ENDED_REMEMBERED);
+        for id in ended.into_iter().take(surplus) {
+            self.playbacks.remove(&id);
+        }
+        let playbacks = &self.playbacks;
+        self.made.retain(|id| playbacks.contains_key(id));
+        self.operations
+            .retain(|_, operation| match operation.made.try_lock() {
+                Ok(made) => match made.as_ref() {
+                    Some(id) => playbacks.contains_key(id),
+                    // Nothing came of it: it can be asked for anew, by anybody who still holds the entry too.
+                    None => Arc::strong_count(operation) > 1,
+                },
+                Err(_) => true,
+            });
+    }
+
+    /// Finds room for one more: the playback that has to go for it, if one may.
+    fn make_room(
+        &self,
+        most: usize,
+        now: ether_types::Monotonic,
+    ) -> Result<Option<Arc<Playback>>, CreateError> {
+        let live = || self.playbacks.values().filter(|p| p.sealed().is_none());
+        let count = live().count();
+        if count < most {
+            return Ok(None);
+        }
+        let idle = live()
+            .filter(|p| p.activity.idle_since().is_some() && p.shared().execution.is_none())
+            .min_by_key(|p| p.activity.last());
+        match idle {
+            Some(playback) if now.saturating_since(playback.activity.last()) >= DISPLACEABLE => {
+                Ok(Some(Arc::clone(playback)))
+            }
+            _ => Err(CreateError::TooMany { live: count }),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! A checker of the rules that players hold us to, and playlists of every shape run through it.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const FILM: Rational = Rational {
+    num: 24_000,
+    den: 1_001,
+};
+
+fn presentation<'a>(timeline: &'a Timeline, container: Packaging) -> Presentation<'a> {
+    Presentation {
+        timeline,
+        container,
+        independent: true,
+        codecs: vec!["avc1.640028".into(), "mp4a.40.2".into()],
+        peak: 9_000_000,
+        average: 4_700_000,
+        picture: Some(Shown {
+            width: 1280,
+            height: 720,
+            frame_rate: Some(FILM),
+            range: MasteringKind::Sdr,
+        }),
+        start: None,
+        grant: "gr_AN-t",
+    }
+}
+
+/// What the text of a media playlist says, after it kept every rule of the format.
+struct Parsed {
+    micros: Vec<i64>,
+    names: Vec<String>,
+    target: i64,
+    map: Option<String>,
+}
+
+/// Reads a media playlist as a strict player does.
+fn check(text: &str) -> Parsed {
+    assert!(!text.starts_with('\u{feff}') && text.is_ascii() && !text.contains('\r'));
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("#EXTM3U"));
+    assert_eq!(text.lines().last(), Some("#EXT-X-ENDLIST"));
+    let value = |tag: &str| {
+        let found: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix(tag)).collect();
+        assert!(found.len() <= 1, "{tag} stands twice");
+        found.first().map(|v| (*v).to_owned())
+    };
+    let target: i64 = value("#EXT-X-TARGETDURATION:").unwrap().parse().unwrap();
+    assert_eq!(value("#EXT-X-MEDIA-SEQUENCE:").as_deref(), Some("0"));
+    assert_eq!(value("#EXT-X-PLAYLIST-TYPE:").as_deref(), Some("VOD"));
+    assert!(!text.contains("EXT-X-DISCONTINUITY") && !text.contains("EXT-X-STREAM-INF"));
+    let version: u32 = value("#EXT-X-VERSION:").unwrap().parse().unwrap();
+    let map = value("#EXT-X-MAP:");
+    assert!(version >= if map.is_some() { 6 } else { 3 });
+    let (mut micros, mut names, mut pending) = (Vec::new(), Vec::new(), None);
+    for line in lines {
+        if let Some(length) = line.strip_prefix("#EXTINF:") {
+            let (whole, fraction) = length.strip_suffix(',').unwrap().split_once('.').unwrap();
+            assert_eq!(fraction.len(), 6);
+            let length = whole.parse::<i64>().unwrap() * 1_000_000 + fraction.parse::<i64>().unwrap();
+            assert!(pending.replace(length).is_none(), "two durations for one segment");
+        } else if !line.starts_with('#') {
+            micros.push(pending.take().expect("a segment without a duration"));
+            names.push(line.to_owned());
+        }
+    }
+    assert!(pending.is_none());
+    for length in &micros {
+        assert!(
+            (length + 500_000) / 1_000_000 <= target,
+            "{length} exceeds {target}"
+        );
+    }
+    Parsed {
+        micros,
+        names,
+        target,
+        map,
+    }
+}
+
+#[test]
+fn a_film_in_three_second_segments_declares_whole_frames() {
+    let timeline = Timeline::grid(Ticks::ZERO, Ticks(90_000 * 120), Ticks(270_000), Some(FILM)).unwrap();
+    let parsed = check(&media(&presentation(&timeline, Packaging::Fmp4)));
+    assert_eq!(parsed.micros.len(), 40);
+    assert!(parsed.micros[..39].iter().all(|m| *m == 3_003_000));
+    assert_eq!(parsed.micros.iter().sum::<i64>(), 120_000_000);
+    assert_eq!(parsed.target, 3);
+    assert_eq!(parsed.names[7], "7.m4s?grant=gr_AN-t");
+    assert_eq!(parsed.map.as_deref(), Some("URI=\"header?grant=gr_AN-t\""));
+}
+
+#[test]
+fn transport_streams_have_no_initialization_segment() {
+    let timeline = Timeline::grid(Ticks::ZERO, Ticks(90_000 * 20), Ticks(540_000), None).unwrap();
+    let parsed = check(&media(&presentation(&timeline, Packaging::MpegTs)));
+    assert!(parsed.map.is_none());
+    assert_eq!(
+        parsed.names,
+        [
+            "0.ts?grant=gr_AN-t",
+            "1.ts?grant=gr_AN-t",
+            "2.ts?grant=gr_AN-t",
+            "3.ts?grant=gr_AN-t"
+        ]
+    );
+}
+
+#[test]
+fn sparse_keyframes_are_declared_as_long_as_they_are() {
+    let keyframes: Vec<Ticks> = (0..6).map(|n| Ticks(n * 20 * 90_000)).collect();
+    let timeline = Timeline::keyframes(Ticks::ZERO, Ticks(120 * 90_000), Ticks(540_000), &keyframes).unwrap();
+    let parsed = check(&media(&presentation(&timeline, Packaging::Fmp4)));
+    assert_eq!((parsed.target, parsed.micros.len()), (20, 6));
+}
+
+#[test]
+fn the_multivariant_playlist_says_what_a_player_chooses_by() {
+    let timeline = Timeline::grid(Ticks::ZERO, Ticks(90_000 * 20), Ticks(540_000), None).unwrap();
+    let text = multivariant(&presentation(&timeline, Packaging::Fmp4));
+    assert_eq!(
+        text,
+        "#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-INDEPENDENT-SEGMENTS\n\
+         #EXT-X-STREAM-INF:BANDWIDTH=9000000,AVERAGE-BANDWIDTH=4700000,CODECS=\"avc1.640028,mp4a.40.2\",\
+         RESOLUTION=1280x720,FRAME-RATE=23.976,CLOSED-CAPTIONS=NONE\n0/index.m3u8?grant=gr_AN-t\n"
+    );
+}
+
+#[test]
+fn wide_dynamic_range_and_sound_alone_are_declared() {
+    let timeline = Timeline::grid(Ticks::ZERO, Ticks(90_000 * 20), Ticks(540_000), None).unwrap();
+    let mut hdr = presentation(&timeline, Packaging::Fmp4);
+    hdr.picture.as_mut().unwrap().range = MasteringKind::Hlg;
+    assert!(multivariant(&hdr).contains(",VIDEO-RANGE=HLG,"));
+    hdr.picture = None;
+    hdr.independent = false;
+    let sound = multivariant(&hdr);
+    assert!(!sound.contains("RESOLUTION") && !sound.contains("INDEPENDENT") && !sound.contains("CAPTIONS"));
+}
+
+#[test]
+fn a_later_start_is_asked_for_in_both() {
+    let timeline = Timeline::grid(Ticks::ZERO, Ticks(90_000 * 20), Ticks(540_000), None).unwrap();
+    let mut later = presentation(&timeline, Packaging::Fmp4);
+    later.start = Some(Ticks(90_000 * 7 + 45_000));
+    let tag = "#EXT-X-START:TIME-OFFSET=7.500000,PRECISE=YES\n";
+    assert!(multivariant(&later).contains(tag) && media(&later).contains(tag));
+    check(&media(&later));
+}
+
+proptest! {
+    #[test]
+    fn every_playlist_keeps_the_rules_and_adds_up(
+        length in 1_i64..90_000 * 8_000,
+        target in 90_000_i64..=90_000 * 15,
+        gaps in proptest::collection::vec(1_i64..90_000 * 30, 0..200),
+        rate in proptest::option::of((1_u32..120_000, 1_u32..1_002)),
+        copied in any::<bool>(),
+        ts in any::<bool>(),
+    ) {
+        let mut at = 0;
+        let keyframes: Vec<Ticks> = gaps.iter().map(|gap| { at += gap; Ticks(at) }).collect();
+        let timeline = if copied {
+            Timeline::keyframes(Ticks::ZERO, Ticks(length), Ticks(target), &keyframes).unwrap()
+        } else {
+            let rate = rate.map(|(num, den)| Rational { num, den });
+            Timeline::grid(Ticks::ZERO, Ticks(length), Ticks(target), rate).unwrap()
+        };
+        let packaging = if ts { Packaging::MpegTs } else { Packaging::Fmp4 };
+        let text = media(&presentation(&timeline, packaging));
+        let parsed = check(&text);
+        prop_assert_eq!(parsed.micros.len(), timeline.len());
+        let mut declared = 0;
+        for (n, length) in parsed.micros.iter().enumerate() {
+            prop_assert_eq!(declared, timeline.start(n).to_timescale(1_000_000), "segment {}", n);
+            declared += length;
+        }
+        prop_assert_eq!(declared, timeline.end().to_timescale(1_000_000));
+        prop_assert_eq!(text, media(&presentation(&timeline, packaging)));
+    }
+}

@@ -1,0 +1,502 @@
+//! What the tests of this crate play with: facts of made-up films, a library and tokens in memory, and an
+//! encoder that follows a script. The real encoder is tried where both meet, in `node`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use ether_encoder::{
+    BoxFuture, ByteStream, Capabilities, Control, Encoder, EncoderState, Execution, Observation, Pieces,
+    Request, Resource, RetireError, Retirement, Revision, ServeError, Served, ServedMedia, Start, StartError,
+    Started, Unsupported,
+};
+use ether_media::{
+    AudioFacts, ChromaSampling, Codec, Container, Facts, FactsSource, Keyframes, Rational, Stream,
+    StreamKind, Ticks, VideoFacts,
+};
+use ether_types::{ItemId, Monotonic, Timestamp};
+use tokio::sync::watch;
+
+use crate::part;
+use crate::ports::*;
+
+/// The picture of a film at 24 frames a second that browsers play.
+pub(crate) fn film_picture(width: u32, height: u32) -> VideoFacts {
+    VideoFacts {
+        width,
+        height,
+        frame_rate: Some(Rational { num: 24, den: 1 }),
+        bit_depth: Some(8),
+        chroma: Some(ChromaSampling::Yuv420),
+        profile: Some(100),
+        level: Some(51),
+        ..VideoFacts::default()
+    }
+}
+
+/// A film of `seconds` with a keyframe every two.
+pub(crate) fn facts(picture: VideoFacts, seconds: u32) -> Facts {
+    let length = Ticks(i64::from(seconds) * Ticks::HZ);
+    let stream = |index, codec, text: &str, kind| Stream {
+        index,
+        codec,
+        codec_string: Some(text.to_owned()),
+        language: None,
+        title: None,
+        default: true,
+        forced: false,
+        start: Some(Ticks::ZERO),
+        duration: Some(length),
+        bit_rate: None,
+        kind,
+    };
+    let sound = AudioFacts {
+        sample_rate: Some(48_000),
+        channels: Some(2),
+        layout: Some("stereo".into()),
+        profile: Some(2),
+    };
+    Facts {
+        container: Container::Mp4,
+        size: 1_000_000,
+        duration: Some(length),
+        start: Ticks::ZERO,
+        streams: vec![
+            stream(0, Codec::H264, "avc1.640033", StreamKind::Video(picture)),
+            stream(1, Codec::Aac, "mp4a.40.2", StreamKind::Audio(sound)),
+        ],
+        keyframes: Some(Keyframes {
+            stream: 0,
+            times: (0..seconds.div_ceil(2))
+                .map(|n| Ticks(i64::from(n) * 2 * Ticks::HZ))
+                .collect(),
+        }),
+        source: FactsSource::Native,
+        gaps: Vec::new(),
+    }
+}
+
+/// Tokens in memory.
+#[derive(Default)]
+pub(crate) struct MemoryTokens(Mutex<Vec<(TokenHash, ViewerId)>>);
+
+impl MemoryTokens {
+    pub(crate) fn stored(&self) -> Vec<(TokenHash, ViewerId)> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl Tokens for MemoryTokens {
+    fn find(&self, hash: TokenHash) -> BoxFuture<'_, Result<Option<ViewerId>, TokensUnavailable>> {
+        let found = self
+            .stored()
+            .into_iter()
+            .find(|(stored, _)| *stored == hash)
+            .map(|(_, viewer)| viewer);
+        Box::pin(async { Ok(found) })
+    }
+
+    fn insert(&self, viewer: NewViewer) -> BoxFuture<'_, Result<(), TokensUnavailable>> {
+        self.0.lock().unwrap().push((viewer.hash, viewer.id));
+        Box::pin(async { Ok(()) })
+    }
+
+    fn revoke(&self, viewer: ViewerId) -> BoxFuture<'_, Result<(), TokensUnavailable>> {
+        self.0.lock().unwrap().retain(|(_, id)| *id != viewer);
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// A library in memory.
+#[derive(Default)]
+pub(crate) struct MemoryLibrary {
+    pub(crate) items: Mutex<BTreeMap<ItemId, ItemDetail>>,
+    pub(crate) positions: Mutex<BTreeMap<ItemId, Position>>,
+    pub(crate) scans: AtomicU32,
+    pub(crate) broken: std::sync::atomic::AtomicBool,
+}
+
+impl MemoryLibrary {
+    /// Adds a film whose file is `path`.
+    pub(crate) fn add(&self, id: &str, path: PathBuf, facts: Facts) -> ItemId {
+        let id = ItemId::new(id).unwrap();
+        let revision = match std::fs::File::open(&path) {
+            Ok(file) => part::revision(&file).unwrap(),
+            Err(_) => Revision {
+                size: 0,
+                modified_nanos: 0,
+                inode: 0,
+                device: 0,
+            },
+        };
+        let summary = ItemSummary {
+            id: id.clone(),
+            title: "A film".into(),
+            file: path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+            folder: "/films".into(),
+            duration_ms: facts.duration.map(|d| d.as_millis() as u64),
+            width: Some(1280),
+            height: Some(720),
+            video: Some("h264".into()),
+            audio: Some("aac".into()),
+            kind: ItemKind::Film,
+            added_at: Timestamp::from_micros(1),
+            position_ms: 0,
+            finished: false,
+            has_picture: true,
+            warnings: Vec::new(),
+        };
+        let detail = ItemDetail {
+            summary,
+            facts: Arc::new(facts),
+            path,
+            revision,
+        };
+        self.items.lock().unwrap().insert(id.clone(), detail);
+        id
+    }
+
+    fn check(&self) -> Result<(), LibraryError> {
+        if self.broken.load(Ordering::SeqCst) {
+            Err(LibraryError::Unavailable)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Library for MemoryLibrary {
+    fn list(&self, page: Page) -> BoxFuture<'_, Result<Listing, LibraryError>> {
+        let items = self.items.lock().unwrap();
+        let after = |id: &ItemId| page.after.as_ref().is_none_or(|after| id > after);
+        let items = items.iter().filter(|(id, _)| after(id)).take(page.limit);
+        let listing = Listing {
+            items: items.map(|(_, detail)| detail.summary.clone()).collect(),
+            scanning: false,
+            progress: ScanProgress { seen: 1, done: 1 },
+            folders: vec![FolderStatus {
+                path: "/films".into(),
+                state: FolderState::Ok,
+                reason: None,
+            }],
+            problems: vec![Problem {
+                file: "notes.txt".into(),
+                folder: "/films".into(),
+                reason: "it is not media".into(),
+                code: "not_media".into(),
+            }],
+        };
+        let checked = self.check();
+        Box::pin(async { checked.map(|()| listing) })
+    }
+
+    fn item(&self, id: ItemId) -> BoxFuture<'_, Result<ItemDetail, LibraryError>> {
+        let found = self
+            .items
+            .lock()
+            .unwrap()
+            .get(&id)
+            .cloned()
+            .ok_or(LibraryError::NoSuchItem);
+        let checked = self.check();
+        Box::pin(async { checked.and(found) })
+    }
+
+    fn picture(&self, id: ItemId) -> BoxFuture<'_, Result<Option<Picture>, LibraryError>> {
+        let found = self
+            .items
+            .lock()
+            .unwrap()
+            .get(&id)
+            .cloned()
+            .ok_or(LibraryError::NoSuchItem);
+        Box::pin(async move {
+            Ok(found?.summary.has_picture.then(|| Picture {
+                bytes: Bytes::from_static(b"a picture"),
+                content_type: "image/jpeg",
+            }))
+        })
+    }
+
+    fn set_position(&self, id: ItemId, position: Position) -> BoxFuture<'_, Result<(), LibraryError>> {
+        let known = self.items.lock().unwrap().contains_key(&id);
+        if known {
+            self.positions.lock().unwrap().insert(id, position);
+        }
+        Box::pin(async move { known.then_some(()).ok_or(LibraryError::NoSuchItem) })
+    }
+
+    fn rescan(&self) -> BoxFuture<'_, Result<(), LibraryError>> {
+        self.scans.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// An encoder that makes what its script says, when it says so.
+pub(crate) struct Script {
+    /// How often an execution was started.
+    pub(crate) starts: AtomicU32,
+    /// Executions, newest last.
+    pub(crate) executions: Mutex<Vec<Arc<Puppet>>>,
+    /// Whether executions finish segments at once.
+    pub(crate) eager: bool,
+    /// Bytes of a segment.
+    pub(crate) bytes: usize,
+    pub(crate) lacks: Mutex<Option<Unsupported>>,
+}
+
+impl Default for Script {
+    fn default() -> Self {
+        Self {
+            starts: AtomicU32::new(0),
+            executions: Mutex::new(Vec::new()),
+            eager: true,
+            bytes: 1_000,
+            lacks: Mutex::new(None),
+        }
+    }
+}
+
+impl Script {
+    pub(crate) fn started(&self) -> u32 {
+        self.starts.load(Ordering::SeqCst)
+    }
+
+    /// The newest execution.
+    pub(crate) fn newest(&self) -> Arc<Puppet> {
+        self.executions
+            .lock()
+            .unwrap()
+            .last()
+            .expect("an execution")
+            .clone()
+    }
+}
+
+impl Encoder for Script {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            keyframes: true,
+            controls: true,
+            observations: true,
+            ..Capabilities::default()
+        }
+    }
+
+    fn supports(&self, _request: &Request) -> Result<(), Unsupported> {
+        match self.lacks.lock().unwrap().clone() {
+            Some(lacking) => Err(lacking),
+            None => Ok(()),
+        }
+    }
+
+    fn start(&self, start: Start) -> BoxFuture<'_, Started> {
+        let generation = self.starts.fetch_add(1, Ordering::SeqCst) + 1;
+        let puppet = Arc::new(Puppet {
+            generation,
+            segments: u32::try_from(start.request.timeline.len()).unwrap(),
+            state: watch::Sender::new(State {
+                eager: self.eager,
+                ..State::default()
+            }),
+            bytes: self.bytes,
+            asked: Mutex::new(Vec::new()),
+            controls: Mutex::new(Vec::new()),
+            scratch: start.scratch,
+            first: start.first,
+            cut_short: AtomicU32::new(u32::MAX),
+            dropped: Arc::new(AtomicU32::new(0)),
+        });
+        self.executions.lock().unwrap().push(puppet.clone());
+        Box::pin(async {
+            Started {
+                execution: puppet,
+                outcome: Ok(()),
+            }
+        })
+    }
+}
+
+/// One scripted execution.
+pub(crate) struct Puppet {
+    pub(crate) generation: u32,
+    segments: u32,
+    pub(crate) state: watch::Sender<State>,
+    bytes: usize,
+    pub(crate) asked: Mutex<Vec<Resource>>,
+    pub(crate) controls: Mutex<Vec<Control>>,
+    pub(crate) scratch: u64,
+    pub(crate) first: u32,
+    /// Bytes after which a stream fails.
+    pub(crate) cut_short: AtomicU32,
+    /// Streams that were dropped before their end.
+    pub(crate) dropped: Arc<AtomicU32>,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    /// Everything that is asked for is finished.
+    pub(crate) eager: bool,
+    pub(crate) finished: BTreeSet<Resource>,
+    /// What everything not finished is answered with.
+    pub(crate) error: Option<ServeError>,
+    pub(crate) retired: bool,
+    /// How retirement is answered.
+    pub(crate) unprovable: Option<RetireError>,
+    pub(crate) retire_calls: u32,
+}
+
+impl Puppet {
+    pub(crate) fn set(&self, change: impl FnOnce(&mut State)) {
+        self.state.send_modify(change);
+    }
+
+    fn served(&self, resource: Resource) -> Served {
+        let text = format!("{}:{resource}|", self.generation);
+        let bytes: Vec<u8> = text.bytes().cycle().take(self.bytes).collect();
+        Served {
+            len: bytes.len() as u64,
+            etag: format!("g{}-{}", self.generation, resource.to_string().replace('/', "-")),
+            content_type: match resource {
+                Resource::Init { .. } => "video/mp4",
+                Resource::Segment { .. } => "video/iso.segment",
+            },
+            media: Box::new(Whole {
+                bytes: bytes.into(),
+                cut_short: self.cut_short.load(Ordering::SeqCst) as usize,
+                dropped: self.dropped.clone(),
+            }),
+        }
+    }
+}
+
+struct Whole {
+    bytes: Bytes,
+    cut_short: usize,
+    dropped: Arc<AtomicU32>,
+}
+
+impl ServedMedia for Whole {
+    fn stream(self: Box<Self>, range: Range<u64>) -> ByteStream {
+        let slice = self.bytes.slice(range.start as usize..range.end as usize);
+        let pieces = slice
+            .chunks(64 * 1024)
+            .map(Bytes::copy_from_slice)
+            .collect::<Vec<_>>();
+        ByteStream::new(Chunks {
+            pieces: pieces.into_iter(),
+            left: self.cut_short,
+            dropped: self.dropped,
+            done: false,
+        })
+    }
+}
+
+struct Chunks {
+    pieces: std::vec::IntoIter<Bytes>,
+    left: usize,
+    dropped: Arc<AtomicU32>,
+    done: bool,
+}
+
+impl Pieces for Chunks {
+    fn poll_next(&mut self, _cx: &mut Context<'_>) -> Poll<Option<std::io::Result<Bytes>>> {
+        let Some(piece) = self.pieces.next() else {
+            self.done = true;
+            return Poll::Ready(None);
+        };
+        if piece.len() > self.left {
+            return Poll::Ready(Some(Err(std::io::Error::other("the worker is gone"))));
+        }
+        self.left -= piece.len();
+        Poll::Ready(Some(Ok(piece)))
+    }
+}
+
+impl Drop for Chunks {
+    fn drop(&mut self) {
+        if !self.done && self.pieces.len() > 0 {
+            self.dropped.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Execution for Puppet {
+    fn serve(&self, resource: Resource) -> BoxFuture<'_, Result<Served, ServeError>> {
+        self.asked.lock().unwrap().push(resource);
+        let mut state = self.state.subscribe();
+        Box::pin(async move {
+            if let Resource::Segment { number, .. } = resource
+                && number >= self.segments
+            {
+                return Err(ServeError::NoSuchResource { resource });
+            }
+            loop {
+                {
+                    let state = state.borrow_and_update();
+                    if state.retired {
+                        return Err(ServeError::Retired);
+                    }
+                    if state.eager || state.finished.contains(&resource) {
+                        break;
+                    }
+                    if let Some(error) = state.error.clone() {
+                        return Err(error);
+                    }
+                }
+                state.changed().await.unwrap();
+            }
+            self.set(|state| {
+                state.finished.insert(resource);
+            });
+            Ok(self.served(resource))
+        })
+    }
+
+    fn finished(&self, resource: Resource) -> Option<Served> {
+        let finished = self.state.borrow().finished.contains(&resource);
+        finished.then(|| self.served(resource))
+    }
+
+    fn control(&self, control: Control) -> BoxFuture<'_, Result<(), StartError>> {
+        self.controls.lock().unwrap().push(control);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn observe(&self) -> Observation {
+        Observation {
+            sampled_at: Timestamp::from_micros(1),
+            sampled_monotonic: Monotonic::from_origin(std::time::Duration::ZERO),
+            state: EncoderState::Running,
+            runs: 1,
+            run_start: Some(0),
+            requested: None,
+            produced: None,
+            bytes_produced: 0,
+            scratch_used: 0,
+            scratch_limit: self.scratch,
+            ended: None,
+            log: vec!["a last word".into()],
+        }
+    }
+
+    fn retire(&self) -> BoxFuture<'_, Result<Retirement, RetireError>> {
+        self.set(|state| {
+            state.retired = true;
+            state.retire_calls += 1;
+        });
+        let answer = match self.state.borrow().unprovable {
+            Some(error) => Err(error),
+            None => Ok(Retirement { runs: 1 }),
+        };
+        Box::pin(async move { answer })
+    }
+}
