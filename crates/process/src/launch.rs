@@ -11,6 +11,7 @@ use rustix::process::{
     Pid, PidfdFlags, Resource, Rlimit, Signal, getpid, getppid, pidfd_open, set_parent_process_death_signal,
     setpriority_process, setrlimit,
 };
+use rustix::thread::set_no_new_privs;
 
 use crate::guardian;
 use crate::spec::{Pipe, Spec, Stdout, find_program, media_pipe, new_pipe};
@@ -137,6 +138,8 @@ impl Before {
         if let Some(socket) = self.guardian {
             guardian::register_self(socket, self.token).map_err(|_| NO_GUARDIAN)?;
         }
+        // A set-user-id program would shed the parent-death signal, and is never what is meant.
+        set_no_new_privs(true)?;
         limit(Resource::Core, 0)?;
         if let Some(bytes) = self.address_space {
             limit(Resource::As, bytes)?;

@@ -12,7 +12,7 @@
 //! * **Bounded.** The number of children, the lines and bytes kept of each one's error output, and what
 //!   [`Spawner::run_bounded`] collects all have limits.
 //! * **Clean.** A child gets the environment it was given and nothing else, no open file that was not meant
-//!   for it, no core dumps, and `/dev/null` for input.
+//!   for it, no core dumps, no way to new privileges, and `/dev/null` for input.
 //!
 //! # How nothing outlives us
 //!

@@ -174,6 +174,7 @@ impl SpawnThread {
         let lock = spec.hold.as_ref().map(|lock| lock.path().to_owned());
         let (job, jobs) = sync_channel::<(Keeper, Slot)>(1);
         let registry = Arc::clone(&self.registry);
+        let finished = Arc::clone(&self.wake);
         let keeper = std::thread::Builder::new()
             .name("keeper".into())
             .stack_size(KEEPER_STACK)
@@ -181,6 +182,9 @@ impl SpawnThread {
                 // No job means that nothing was started.
                 if let Ok((keeper, slot)) = jobs.recv() {
                     keeper.keep(|| registry.forget(slot.token));
+                    drop(slot);
+                    // So that this thread is joined soon.
+                    let _ = rustix::io::write(&*finished, &1_u64.to_ne_bytes());
                 }
             })
             .map_err(|e| failed(spec.program.clone(), e))?;

@@ -265,7 +265,9 @@ fn a_lock_is_never_made_through_a_link_or_on_something_else() {
 #[tokio::test]
 async fn limits_reach_the_child() {
     let processes = unguarded();
-    let mut spec = shell("ulimit -c; ulimit -v; nice; cat /proc/$$/oom_score_adj");
+    let mut spec = shell(
+        "ulimit -c; ulimit -v; nice; cat /proc/$$/oom_score_adj; grep NoNewPrivs /proc/$$/status | tr -d '\\t'",
+    );
     spec.nice(7)
         .oom_score_adj(333)
         .address_space(512 * 1024 * 1024)
@@ -273,7 +275,7 @@ async fn limits_reach_the_child() {
     let mut child = processes.spawner().spawn(spec).await.unwrap();
     let mut text = String::new();
     child.take_stdout().unwrap().read_to_string(&mut text).unwrap();
-    assert_eq!(text, "0\n524288\n7\n333\n");
+    assert_eq!(text, "0\n524288\n7\n333\nNoNewPrivs:1\n");
 }
 
 #[tokio::test]
