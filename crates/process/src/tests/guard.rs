@@ -70,6 +70,13 @@ fn a_guardian_ends_with_its_server_and_survives_polite_signals() {
 }
 
 #[test]
+fn children_that_came_and_went_leave_no_file_thread_or_zombie() {
+    let mut server = Server::start("server", None);
+    assert_eq!(server.ask("leftovers"), 0);
+    server.kill();
+}
+
+#[test]
 fn a_successor_gets_the_lock_only_once_the_killed_servers_ffmpeg_is_dead() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("encoder.lock");

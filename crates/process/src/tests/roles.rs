@@ -60,6 +60,10 @@ fn serve(guard: Guard) {
                 spec.stdout_pipe();
                 spec
             }
+            "leftovers" => {
+                println!("answer {}", leftovers(&runtime, &processes));
+                continue;
+            }
             other => panic!("unknown request {other}"),
         };
         if let Ok(path) = std::env::var(LOCK) {
@@ -67,15 +71,78 @@ fn serve(guard: Guard) {
         }
         let mut child = runtime.block_on(processes.spawner().spawn(spec)).unwrap();
         match child.take_stdout() {
-            None => println!("pid {}", child.id()),
+            None => println!("answer {}", child.id()),
             Some(stdout) => {
                 let mut stdout = BufReader::new(stdout);
-                println!("pid {}", super::read_pid(&mut stdout));
+                println!("answer {}", super::read_pid(&mut stdout));
                 std::mem::forget(stdout);
             }
         }
         kept.push(child);
     }
+}
+
+/// Starts and ends children in every way there is, and counts what that leaves: open files, threads and children.
+fn leftovers(runtime: &tokio::runtime::Runtime, processes: &Processes) -> usize {
+    let spawner = processes.spawner();
+    let round = || {
+        runtime.block_on(async {
+            for _ in 0..20 {
+                drop(spawner.spawn(super::shell("sleep 1000")).await.unwrap());
+                spawner.spawn(Spec::new("/nonexistent")).await.unwrap_err();
+                let mut spec = super::shell("sleep 1000 & echo; wait");
+                spec.stdout_pipe().output_pipe().unwrap();
+                let mut child = spawner.spawn(spec).await.unwrap();
+                let stdout = child.take_stdout();
+                child.kill();
+                drop(stdout);
+                child.retired().await;
+                let bounds = crate::Bounds {
+                    stdin: Some(vec![0; 1_000]),
+                    max_output: 10,
+                    deadline: std::time::Duration::from_secs(60),
+                };
+                spawner
+                    .run_bounded(super::shell("exit 1"), bounds)
+                    .await
+                    .unwrap_err();
+            }
+            while processes.alive() > 0 {
+                tokio::task::yield_now().await;
+            }
+            // The last keepers say that they are done just before their threads end, and are joined after.
+            spawner.spawn(super::shell("true")).await.unwrap().retired().await;
+            while processes.alive() > 0 || count_keepers() > 0 {
+                tokio::task::yield_now().await;
+            }
+        });
+    };
+    round();
+    let before = count("/proc/self/fd") + count("/proc/self/task") + children();
+    round();
+    (count("/proc/self/fd") + count("/proc/self/task") + children()).saturating_sub(before)
+}
+
+fn count(dir: &str) -> usize {
+    std::fs::read_dir(dir).unwrap().count()
+}
+
+fn count_keepers() -> usize {
+    std::fs::read_dir("/proc/self/task")
+        .unwrap()
+        .filter(|task| {
+            std::fs::read_to_string(task.as_ref().unwrap().path().join("comm"))
+                .is_ok_and(|name| name.trim() == "keeper")
+        })
+        .count()
+}
+
+fn children() -> usize {
+    std::fs::read_dir("/proc/self/task")
+        .unwrap()
+        .map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default())
+        .map(|line| line.split_whitespace().count())
+        .sum()
 }
 
 fn endless_ffmpeg() -> Spec {
@@ -124,7 +191,8 @@ impl Server {
         }
     }
 
-    /// Asks for an FFmpeg, as `leader` of its group or `grandchild`, and returns its process number.
+    /// Asks for an FFmpeg, as `leader` of its group or `grandchild`, and returns its process number; or for
+    /// `leftovers`, and returns how many.
     pub(super) fn ask(&mut self, what: &str) -> u32 {
         writeln!(self.requests, "{what}").unwrap();
         let mut line = String::new();
@@ -132,8 +200,8 @@ impl Server {
             line.clear();
             assert_ne!(self.answers.read_line(&mut line).unwrap(), 0, "the server died");
             // The harness prints its own lines, and may leave one unfinished.
-            if let Some((_, pid)) = line.rsplit_once("pid ") {
-                return pid.trim().parse().unwrap();
+            if let Some((_, number)) = line.rsplit_once("answer ") {
+                return number.trim().parse().unwrap();
             }
         }
     }
