@@ -171,8 +171,8 @@ export class Api {
       });
     } catch (error) {
       if (signal?.aborted) throw error;
-      if (timeout.aborted) throw new ApiError({ code: "timeout", message: "The server did not answer in time." });
-      throw new ApiError({ code: "offline", message: "The server cannot be reached." });
+      if (timeout.aborted) throw new ApiError({ code: "timeout" });
+      throw new ApiError({ code: "offline" });
     }
     if (response.ok || response.status === 304) return response;
     const error = refusal(response.status, await response.text().catch(() => ""), response.headers.get("Retry-After"));

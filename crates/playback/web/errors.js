@@ -31,6 +31,5 @@ export function explain(error) {
   const known = WORDS[error?.code] ?? WORDS[`http_${status}`] ?? (status >= 500 ? WORDS.http_500 : null);
   const detail = typeof error?.message === "string" && error.message !== error?.code ? error.message : "";
   const [title, advice, mend] = known ?? ["That did not work", "Try again; if it stays so, the server's log says more.", Mend.RETRY];
-  const shown = known && status === 0 ? "" : detail;
-  return { title, advice, detail: shown, mend, sentence: shown ? `${title}: ${shown}` : `${title}. ${advice}` };
+  return { title, advice, detail, mend, sentence: detail ? `${title}: ${detail}` : `${title}. ${advice}` };
 }

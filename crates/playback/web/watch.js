@@ -172,7 +172,7 @@ export class WatchView {
     this.#started = false;
     this.#wantsPlay = play;
     this.#retries = 0;
-    byId("curtain").hidden = true;
+    this.#openCurtain(false);
     this.#wait("Asking the server…");
     const player = choosePlayer(this.#video, new URLSearchParams(location.search).get("player"));
     try {
@@ -233,7 +233,7 @@ export class WatchView {
       // Browsers start no sound without a gesture, after a reload for instance.
       if (error.name === "NotAllowedError" && this.#visit) {
         this.#wait(null);
-        this.#curtain({ title: this.item.title, words: "Ready.", actions: [["Play", () => { byId("curtain").hidden = true; this.#play(); }]] });
+        this.#curtain({ title: this.item.title, words: "Ready.", actions: [["Play", () => { this.#openCurtain(false); this.#play(); }]] });
       }
     });
   }
@@ -247,7 +247,7 @@ export class WatchView {
     this.#at = seconds;
     this.#started = false;
     this.#wait("Changing over…");
-    byId("curtain").hidden = true;
+    this.#openCurtain(false);
     const visit = this.#visit;
     // Its encoder's place must be free before the next one asks.
     await old?.end();
@@ -335,7 +335,7 @@ export class WatchView {
   }
 
   #retry() {
-    byId("curtain").hidden = true;
+    this.#openCurtain(false);
     this.#retries = 0;
     this.#wait("Trying again…");
     this.#engine?.retry();
@@ -404,8 +404,15 @@ export class WatchView {
     byId("curtain-detail").hidden = detail === "";
     const buttons = actions.map(([name, act], n) => el("button", { type: "button", class: n === 0 ? "button primary" : "button", text: name, on: { click: act } }));
     byId("curtain-actions").replaceChildren(...buttons);
-    byId("curtain").hidden = false;
+    this.#openCurtain(true);
     buttons[0]?.focus({ preventScroll: true });
+  }
+
+  #openCurtain(open) {
+    byId("curtain").hidden = !open;
+    // What lies behind it is not seen, so the keyboard must not get there either.
+    byId("controls").inert = open;
+    if (open) byId("spinner").hidden = true;
   }
 
   /** Shows the spinner with these words; null hides it. */
@@ -463,7 +470,8 @@ export class WatchView {
     this.audio = null;
     this.#at = 0;
     this.#started = false;
-    for (const id of ["curtain", "held-frame", "cover", "how", "watch-decision", "watch-warnings"]) byId(id).hidden = true;
+    this.#openCurtain(false);
+    for (const id of ["held-frame", "cover", "how", "watch-decision", "watch-warnings"]) byId(id).hidden = true;
     for (const id of ["watch-title", "stage-title", "watch-facts"]) byId(id).textContent = "";
     byId("watch-streams").replaceChildren();
     byId("cover").removeAttribute("src");
@@ -473,6 +481,8 @@ export class WatchView {
     const video = this.#video;
     video.addEventListener("loadeddata", () => {
       this.#started = true;
+      // A place chosen while it was loading.
+      if (Math.abs(video.currentTime - this.#at) > 1) video.currentTime = this.#at;
       byId("held-frame").hidden = true;
       byId("cover").hidden = this.item?.kind !== "music" || !byId("cover").src;
     });
