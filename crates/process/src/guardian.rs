@@ -17,7 +17,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -207,14 +207,15 @@ impl Guardian {
 /// The guardian's whole life, for an executable that was started with [`GUARDIAN_ARG`]: guards what is registered
 /// over the socket that is its standard input, until that ends, then kills what is left and returns.
 ///
-/// Call it first thing in `main`, before any thread or runtime is made, and exit when it returns.
-pub fn guardian_main() {
+/// Call it first thing in `main`, before any thread or runtime is made, and return what it returns.
+pub fn guardian_main() -> ExitCode {
     sys::ignore_polite_signals();
     // Only for people who look at process lists.
     let _ = rustix::thread::set_name(NAME);
     let socket = rustix::stdio::stdin();
     if rustix::net::send(socket, b"!", SendFlags::NOSIGNAL).is_err() {
-        return;
+        // Started by hand, most likely: there is nobody to guard.
+        return ExitCode::FAILURE;
     }
     let mut guarded: HashMap<u64, (Pid, OwnedFd)> = HashMap::new();
     while let Some((kind, token, pid, mut files)) = receive(socket) {
@@ -239,6 +240,7 @@ pub fn guardian_main() {
         let _ = rustix::process::pidfd_send_signal(leader, Signal::KILL);
         sys::kill_group_of(leader.as_fd(), *group);
     }
+    ExitCode::SUCCESS
 }
 
 /// The next message, or `None` when there will be none.

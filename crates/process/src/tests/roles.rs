@@ -24,7 +24,7 @@ const ENTRY: [&str; 4] = [
 fn entry() {
     match std::env::var(ROLE).as_deref() {
         Ok("guardian") => {
-            guardian_main();
+            let _ = guardian_main();
             std::process::exit(0);
         }
         Ok("server") => serve(Guard::Command(guard_command())),
