@@ -1,0 +1,143 @@
+//! The grammar of the command line. Every flag of `serve` and `doctor` has its environment variable.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Port that a server listens on when nothing else is said.
+pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:32400";
+
+/// A streaming server that turns any video file into what a viewer's player can show.
+#[derive(Debug, Parser)]
+#[command(name = "ether", version, about, after_long_help = crate::status::HELP)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve folders of films to browsers and players.
+    Serve(ServeArgs),
+    /// Look for what would keep a server from working, and say how to mend it.
+    Doctor(DoctorArgs),
+    /// List the environment variables.
+    #[command(long_about = crate::environment::help())]
+    Environment,
+}
+
+/// Arguments of `ether serve`.
+#[derive(Debug, Args)]
+#[command(after_long_help = crate::status::HELP)]
+pub(crate) struct ServeArgs {
+    /// A folder of films; may be given several times.
+    #[arg(long = "media", value_name = "DIR", env = "ETHER_SERVE_MEDIA", value_delimiter = None, required = true)]
+    pub(crate) media: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// Open the page in a browser once the server is ready.
+    #[arg(long, env = "ETHER_OPEN")]
+    pub(crate) open: bool,
+    /// Encodes of 1080p in real time that this machine takes at once [default: one a processor].
+    #[arg(long, value_name = "N", env = "ETHER_CAPACITY", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) capacity: Option<u16>,
+    /// Scratch space for all playbacks together, in MiB.
+    #[arg(long, value_name = "MIB", env = "ETHER_SCRATCH", default_value_t = 8192,
+          value_parser = clap::value_parser!(u32).range(64..=16_777_216))]
+    pub(crate) scratch: u32,
+    /// A name besides localhost and the address itself that the server answers to; may be given several times.
+    #[arg(
+        long = "host",
+        value_name = "NAME",
+        env = "ETHER_HOSTS",
+        value_delimiter = ','
+    )]
+    pub(crate) hosts: Vec<String>,
+    /// The origin of another page that may use this server; may be given several times.
+    #[arg(
+        long = "origin",
+        value_name = "URL",
+        env = "ETHER_ORIGINS",
+        value_delimiter = ','
+    )]
+    pub(crate) origins: Vec<String>,
+}
+
+/// Arguments of `ether doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// Print the findings as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What a server and its doctor look at alike.
+#[derive(Debug, Args)]
+pub(crate) struct PlaceArgs {
+    /// Where the server keeps what it knows [default: $XDG_DATA_HOME/ether or ~/.local/share/ether].
+    #[arg(long, value_name = "DIR", env = "ETHER_DATA_DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Where the server listens; port 0 takes any free one.
+    #[arg(long, value_name = "ADDR:PORT", env = "ETHER_LISTEN", default_value = DEFAULT_LISTEN)]
+    pub(crate) listen: SocketAddr,
+    /// A directory on a local disk for scratch files [default: inside the data directory].
+    #[arg(long, value_name = "DIR", env = "ETHER_SCRATCH_DIR")]
+    pub(crate) scratch_dir: Option<PathBuf>,
+    /// The FFmpeg program.
+    #[arg(long, value_name = "PROGRAM", env = "ETHER_FFMPEG", default_value = "ffmpeg")]
+    pub(crate) ffmpeg: PathBuf,
+    /// The ffprobe program.
+    #[arg(
+        long,
+        value_name = "PROGRAM",
+        env = "ETHER_FFPROBE",
+        default_value = "ffprobe"
+    )]
+    pub(crate) ffprobe: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_grammar_holds_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_of_the_server_has_its_variable() {
+        let command = Cli::command();
+        for name in ["serve", "doctor"] {
+            let sub = command.find_subcommand(name).unwrap();
+            let bare: Vec<_> = sub
+                .get_arguments()
+                .filter(|a| a.get_env().is_none())
+                .map(|a| a.get_id().as_str())
+                .filter(|id| !["help", "json"].contains(id))
+                .collect();
+            assert!(bare.is_empty(), "{name}: {bare:?}");
+        }
+    }
+
+    #[test]
+    fn a_folder_may_have_any_name() {
+        let odd = "/films/-dash 'quote' 100%\nline";
+        let cli = Cli::try_parse_from(["ether", "serve", "--media", odd, "--media=-leading"]).unwrap();
+        let Command::Serve(args) = cli.command else {
+            panic!("not serve")
+        };
+        assert_eq!(args.media, [PathBuf::from(odd), PathBuf::from("-leading")]);
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused_with_the_range() {
+        let refused = Cli::try_parse_from(["ether", "serve", "--media", "x", "--capacity", "0"]).unwrap_err();
+        assert!(refused.to_string().contains("1..=4096"), "{refused}");
+    }
+}

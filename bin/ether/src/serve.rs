@@ -1,0 +1,180 @@
+//! `ether serve`.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ether_node::{DataDirError, Options, ReadyLine, Standalone, StartError};
+use ether_process::{Config, Processes, Spec};
+use ether_types::{Clock, SystemClock};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::cli::ServeArgs;
+use crate::status::Status;
+use crate::{log, progress};
+
+/// How long the program that opens a browser may take before it is left alone.
+const BROWSER: Duration = Duration::from_secs(10);
+
+/// Serves until a signal ends it.
+pub(crate) fn run(args: ServeArgs) -> Status {
+    log::start();
+    raise_file_limit();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("ether: {error}");
+            return Status::Failed;
+        }
+    };
+    let status = runtime.block_on(serve(args));
+    // Reads of slow disks may hang on the blocking pool; nothing that they hold matters any more.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    status
+}
+
+async fn serve(args: ServeArgs) -> Status {
+    let Some(data_dir) = args.place.data_dir.clone().or_else(ether_node::default_data_dir) else {
+        eprintln!("ether: neither XDG_DATA_HOME nor HOME is set: name a data directory with --data-dir");
+        return Status::Storage;
+    };
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        eprintln!("ether: signals cannot be caught");
+        return Status::Failed;
+    };
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let open = args.open;
+    let started = tokio::select! {
+        started = Standalone::start(options(args, data_dir), clock.clone()) => started,
+        () = either(&mut terminate, &mut interrupt) => return Status::Done,
+    };
+    let server = match started {
+        Ok(server) => server,
+        Err(error) => {
+            eprintln!("ether: {error}");
+            return status_of(&error);
+        }
+    };
+    let terminal = std::io::stdout().is_terminal();
+    let code = if terminal || open {
+        server.sign_in_code()
+    } else {
+        None
+    };
+    let mut ready = ReadyLine {
+        address: server.address(),
+        code,
+    };
+    let url = ready.url();
+    if !terminal {
+        ready.code = None;
+    }
+    println!("{ready}");
+    let background = async {
+        tokio::join!(progress::show(server.library()), async {
+            if open {
+                open_browser(&url, clock.clone()).await;
+            }
+        });
+    };
+    tokio::select! {
+        () = background => either(&mut terminate, &mut interrupt).await,
+        () = either(&mut terminate, &mut interrupt) => {}
+    }
+    tracing::info!("stopping; a second signal stops at once");
+    tokio::select! {
+        stopped = server.stop() => {
+            let unproved = stopped.playbacks.unproved;
+            if unproved == 0 {
+                return Status::Done;
+            }
+            eprintln!("ether: the end of {unproved} encoder(s) is not proved");
+            Status::Unproved
+        }
+        () = either(&mut terminate, &mut interrupt) => {
+            // The guardian ends every child process when this one is gone.
+            std::process::exit(Status::Interrupted as i32)
+        }
+    }
+}
+
+async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+fn options(args: ServeArgs, data_dir: PathBuf) -> Options {
+    let processors =
+        std::thread::available_parallelism().map_or(1, |n| u16::try_from(n.get()).unwrap_or(u16::MAX));
+    Options {
+        media: args.media,
+        data_dir,
+        listen: args.place.listen,
+        ffmpeg: args.place.ffmpeg,
+        ffprobe: args.place.ffprobe,
+        capacity: args.capacity.unwrap_or(processors.clamp(1, 4096)),
+        scratch_mib: args.scratch,
+        scratch_dir: args.place.scratch_dir,
+        hosts: args.hosts,
+        origins: args.origins,
+    }
+}
+
+fn status_of(error: &StartError) -> Status {
+    match error {
+        StartError::DataDir(DataDirError::Locked { .. }) => Status::Locked,
+        StartError::DataDir(_)
+        | StartError::Open(_)
+        | StartError::Migrate(_)
+        | StartError::Scratch { .. } => Status::Storage,
+        StartError::AddressInUse { .. } | StartError::Bind { .. } => Status::Address,
+        StartError::Inventory(_) | StartError::NoFfprobe { .. } => Status::Ffmpeg,
+        StartError::NoSuchFolder { .. } | StartError::NotAFolder { .. } => Status::Media,
+        StartError::Library(_) | StartError::Processes(_) => Status::Failed,
+    }
+}
+
+/// Every connection and every film being read takes a descriptor; the soft limit is often 1,024.
+fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if setrlimit(Resource::Nofile, limit).is_err() {
+        tracing::warn!("the limit on open files stays as it is");
+    }
+}
+
+/// Asks the desktop to open `url`. Where there is no desktop, the line with the address is enough.
+async fn open_browser(url: &str, clock: Arc<dyn Clock>) {
+    let Ok(processes) = Processes::start(Config::unguarded(clock.clone())) else {
+        return;
+    };
+    let mut spec = Spec::new(Path::new("xdg-open"));
+    spec.arg(url);
+    for name in [
+        "PATH",
+        "HOME",
+        "DISPLAY",
+        "WAYLAND_DISPLAY",
+        "XAUTHORITY",
+        "XDG_RUNTIME_DIR",
+        "DBUS_SESSION_BUS_ADDRESS",
+    ] {
+        spec.pass_env(name);
+    }
+    match processes.spawner().spawn(spec).await {
+        Ok(mut child) => {
+            tokio::select! {
+                _ = child.exited() => {}
+                () = clock.sleep(BROWSER) => {}
+            }
+        }
+        Err(error) => tracing::warn!(%error, "the page cannot be opened from here"),
+    }
+    processes.shutdown().await;
+}

@@ -1,0 +1,243 @@
+//! What `ether doctor` looks at: each finding with its mend. Nothing is changed.
+
+use std::fmt;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ether_ffmpeg::{Inventory, inventory::OLDEST_MAJOR};
+use ether_process::{Config, Processes, find_program};
+use ether_types::Clock;
+use serde::Serialize;
+
+use crate::data_dir::{DataDir, DataDirError};
+
+/// Free space below which a film that is encoded may not fit, in MiB.
+const SCRATCH_WARNING_MIB: u64 = 2_048;
+/// Watches below which a large library cannot be watched whole.
+const WATCHES_WARNING: u64 = 65_536;
+
+/// What is looked at.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// The data directory.
+    pub data_dir: PathBuf,
+    /// The directory for scratch files, where it is not inside the data directory.
+    pub scratch_dir: Option<PathBuf>,
+    /// Where the server would listen.
+    pub listen: SocketAddr,
+    /// The FFmpeg program.
+    pub ffmpeg: PathBuf,
+    /// The ffprobe program.
+    pub ffprobe: PathBuf,
+}
+
+/// How grave a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Grade {
+    /// As it should be.
+    Ok,
+    /// It works, and something will not.
+    Warning,
+    /// The server does not start, or encodes nothing.
+    Failure,
+}
+
+/// One finding.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What was looked at: a short word.
+    pub subject: &'static str,
+    /// How grave it is.
+    pub grade: Grade,
+    /// What was found.
+    pub found: String,
+    /// What to do about it; empty where nothing need be done.
+    pub mend: String,
+}
+
+impl Finding {
+    fn ok(subject: &'static str, found: impl Into<String>) -> Self {
+        Self {
+            subject,
+            grade: Grade::Ok,
+            found: found.into(),
+            mend: String::new(),
+        }
+    }
+
+    fn warning(subject: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self {
+            subject,
+            grade: Grade::Warning,
+            found: found.into(),
+            mend: mend.into(),
+        }
+    }
+
+    fn failure(subject: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self {
+            subject,
+            grade: Grade::Failure,
+            found: found.into(),
+            mend: mend.into(),
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mark = match self.grade {
+            Grade::Ok => "ok  ",
+            Grade::Warning => "warn",
+            Grade::Failure => "FAIL",
+        };
+        write!(f, "{mark}  {:<14} {}", self.subject, self.found)?;
+        if self.mend.is_empty() {
+            Ok(())
+        } else {
+            write!(f, "\n      {:<14} -> {}", "", self.mend)
+        }
+    }
+}
+
+/// Looks at everything, in the order in which a start would need it.
+pub async fn examine(subject: &Subject, clock: Arc<dyn Clock>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    findings.extend(ffmpeg(subject, clock).await);
+    findings.push(ffprobe(&subject.ffprobe));
+    findings.push(data_dir(&subject.data_dir));
+    findings.push(scratch(subject));
+    findings.push(port(subject.listen));
+    findings.extend(limits());
+    findings
+}
+
+async fn ffmpeg(subject: &Subject, clock: Arc<dyn Clock>) -> Vec<Finding> {
+    let processes = match Processes::start(Config::guarded(clock)) {
+        Ok(processes) => processes,
+        Err(error) => {
+            let mend = "check the limits on processes (`ulimit -u`)";
+            return vec![Finding::failure("processes", error.to_string(), mend)];
+        }
+    };
+    // Asked anew: a doctor does not trust what was remembered.
+    let nowhere = Path::new("/dev/null/none");
+    let asked = Inventory::load(&processes.spawner(), &subject.ffmpeg, nowhere).await;
+    processes.shutdown().await;
+    let inventory = match asked {
+        Ok(inventory) => inventory,
+        Err(error) => {
+            let mend = format!("Debian: apt install ffmpeg (version {OLDEST_MAJOR}.1 or later)");
+            return vec![Finding::failure("ffmpeg", error.to_string(), mend)];
+        }
+    };
+    let mut findings = vec![Finding::ok("ffmpeg", inventory.version.clone())];
+    let lacks = ["libx264", "aac"]
+        .into_iter()
+        .filter(|name| !inventory.encoders.contains(*name));
+    let lacks: Vec<&str> = lacks.collect();
+    findings.push(if lacks.is_empty() {
+        Finding::ok("encoders", "libx264 and aac")
+    } else {
+        let found = format!("this FFmpeg lacks {}", lacks.join(" and "));
+        Finding::failure("encoders", found, "install an FFmpeg that was built with them")
+    });
+    findings
+}
+
+fn ffprobe(program: &Path) -> Finding {
+    match find_program(program) {
+        Some(path) => Finding::ok("ffprobe", path.display().to_string()),
+        None => {
+            let found = format!("{} is not there", program.display());
+            Finding::failure(
+                "ffprobe",
+                found,
+                "it comes with FFmpeg; or name it with --ffprobe",
+            )
+        }
+    }
+}
+
+fn data_dir(path: &Path) -> Finding {
+    let shown = path.display();
+    if !path.exists() {
+        return Finding::ok(
+            "data directory",
+            format!("{shown} will be made at the first start"),
+        );
+    }
+    match DataDir::open(path).and_then(|dir| dir.owner_token()) {
+        Ok(_) => Finding::ok("data directory", shown.to_string()),
+        Err(error @ DataDirError::Locked { .. }) => {
+            let mend = "nothing, if that is the server you mean to examine";
+            Finding::warning("data directory", error.to_string(), mend)
+        }
+        Err(error) => Finding::failure("data directory", error.to_string(), "as the finding says"),
+    }
+}
+
+fn scratch(subject: &Subject) -> Finding {
+    let wanted = subject
+        .scratch_dir
+        .clone()
+        .unwrap_or_else(|| subject.data_dir.clone());
+    let Some(place) = wanted.ancestors().find(|dir| dir.is_dir()) else {
+        return Finding::failure(
+            "scratch",
+            format!("{} cannot be made", wanted.display()),
+            "name another --scratch-dir",
+        );
+    };
+    let space = match rustix::fs::statvfs(place) {
+        Ok(space) => space.f_bavail.saturating_mul(space.f_frsize) >> 20,
+        Err(error) => {
+            return Finding::failure(
+                "scratch",
+                format!("{}: {error}", place.display()),
+                "name another --scratch-dir",
+            );
+        }
+    };
+    let found = format!("{space} MiB free at {}", place.display());
+    if space < SCRATCH_WARNING_MIB {
+        Finding::warning(
+            "scratch",
+            found,
+            "free some space, or name a larger disk with --scratch-dir",
+        )
+    } else {
+        Finding::ok("scratch", found)
+    }
+}
+
+fn port(listen: SocketAddr) -> Finding {
+    match TcpListener::bind(listen) {
+        Ok(_) => Finding::ok("port", format!("{listen} is free")),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            let mend = "nothing, if a running ether has it; else choose another with --listen";
+            Finding::warning("port", format!("{listen} is in use"), mend)
+        }
+        Err(error) => Finding::failure(
+            "port",
+            format!("{listen}: {error}"),
+            "choose another address with --listen",
+        ),
+    }
+}
+
+fn limits() -> Vec<Finding> {
+    let read = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let mut findings = Vec::new();
+    if let Some(watches) = read("/proc/sys/fs/inotify/max_user_watches") {
+        findings.push(if watches < WATCHES_WARNING {
+            let found = format!("{watches} folders can be watched; beyond that, scans find changes later");
+            Finding::warning("watches", found, "sysctl fs.inotify.max_user_watches=524288")
+        } else {
+            Finding::ok("watches", format!("{watches} folders can be watched"))
+        });
+    }
+    findings
+}

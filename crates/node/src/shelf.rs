@@ -1,0 +1,161 @@
+//! The library as playbacks know it.
+
+use std::sync::Arc;
+
+use ether_encoder::{BoxFuture, Revision};
+use ether_library::{
+    CatalogError, Detail, FolderState as State, Item, Kind, OpenError, PictureError, PictureState, Viewer,
+};
+use ether_playback::ports::{
+    FolderState, FolderStatus, ItemDetail, ItemKind, ItemSummary, Library, LibraryError, Listing, Page,
+    Picture, Position, Problem, ScanProgress,
+};
+use ether_types::ItemId;
+
+/// Problems that one answer lists, at most.
+const PROBLEMS: u32 = 200;
+
+/// Joins [`ether_library::Library`] to the port.
+pub(crate) struct Shelf(pub(crate) Arc<ether_library::Library>);
+
+impl Library for Shelf {
+    fn list(&self, page: Page) -> BoxFuture<'_, Result<Listing, LibraryError>> {
+        Box::pin(async move {
+            let limit = u32::try_from(page.limit).unwrap_or(u32::MAX);
+            let viewer = Viewer::owner();
+            let listing = self.0.list(&viewer, page.after.as_ref(), limit).await;
+            let listing = listing.map_err(|error| unavailable(&error))?;
+            let (problems, _) = self
+                .0
+                .problems(PROBLEMS)
+                .await
+                .map_err(|error| unavailable(&error))?;
+            let status = self.0.status();
+            Ok(Listing {
+                items: listing.items.into_iter().map(summary).collect(),
+                scanning: status.scanning,
+                progress: ScanProgress {
+                    seen: status.progress.seen,
+                    done: status.progress.done,
+                },
+                folders: status.folders.into_iter().map(folder).collect(),
+                problems: problems.into_iter().map(problem).collect(),
+            })
+        })
+    }
+
+    fn item(&self, id: ItemId) -> BoxFuture<'_, Result<ItemDetail, LibraryError>> {
+        Box::pin(async move {
+            match self.0.detail(&Viewer::owner(), &id).await {
+                Ok(known) => Ok(detail(known)),
+                Err(OpenError::Catalog(error)) => Err(unavailable(&error)),
+                Err(OpenError::Closing) => Err(LibraryError::Unavailable),
+                Err(_) => Err(LibraryError::NoSuchItem),
+            }
+        })
+    }
+
+    fn picture(&self, id: ItemId) -> BoxFuture<'_, Result<Option<Picture>, LibraryError>> {
+        Box::pin(async move {
+            match self.0.picture(&id).await {
+                Ok(picture) => Ok(Some(Picture {
+                    bytes: picture.bytes,
+                    content_type: "image/jpeg",
+                })),
+                Err(PictureError::NoSuchItem) => Err(LibraryError::NoSuchItem),
+                Err(PictureError::Closing | PictureError::Catalog(_)) => Err(LibraryError::Unavailable),
+                Err(_) => Ok(None),
+            }
+        })
+    }
+
+    fn set_position(&self, id: ItemId, position: Position) -> BoxFuture<'_, Result<(), LibraryError>> {
+        Box::pin(async move {
+            let viewer = Viewer::owner();
+            let set = self
+                .0
+                .set_position(&viewer, &id, position.position_ms, position.finished);
+            match set.await {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(LibraryError::NoSuchItem),
+                Err(error) => Err(unavailable(&error)),
+            }
+        })
+    }
+
+    fn rescan(&self) -> BoxFuture<'_, Result<(), LibraryError>> {
+        self.0.rescan();
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+fn unavailable(error: &CatalogError) -> LibraryError {
+    tracing::warn!(%error, "the library's tables failed");
+    LibraryError::Unavailable
+}
+
+fn summary(item: Item) -> ItemSummary {
+    ItemSummary {
+        id: item.id,
+        title: item.title,
+        file: item.file,
+        folder: item.folder,
+        duration_ms: item.duration_ms,
+        width: item.width,
+        height: item.height,
+        video: item.video,
+        audio: item.audio,
+        kind: match item.kind {
+            Kind::Film => ItemKind::Film,
+            Kind::Music => ItemKind::Music,
+        },
+        added_at: item.added,
+        position_ms: item.position_ms,
+        finished: item.finished,
+        has_picture: item.picture != PictureState::Failed,
+        warnings: item.warnings,
+    }
+}
+
+fn detail(known: Detail) -> ItemDetail {
+    let ether_library::Revision {
+        size,
+        mtime_ns,
+        inode,
+        device,
+    } = known.revision;
+    ItemDetail {
+        summary: summary(known.item),
+        facts: known.facts,
+        path: known.path,
+        revision: Revision {
+            size,
+            modified_nanos: mtime_ns,
+            inode,
+            device,
+        },
+    }
+}
+
+fn folder(status: ether_library::FolderStatus) -> FolderStatus {
+    let reason = status.state.to_string();
+    let (state, reason) = match status.state {
+        State::Present | State::Unseen => (FolderState::Ok, None),
+        State::Missing | State::Doubtful => (FolderState::Missing, Some(reason)),
+        State::Unreadable(_) | State::Duplicate(_) => (FolderState::Unreadable, Some(reason)),
+    };
+    FolderStatus {
+        path: status.path,
+        state,
+        reason,
+    }
+}
+
+fn problem(problem: ether_library::Problem) -> Problem {
+    Problem {
+        file: problem.file,
+        folder: problem.folder,
+        code: problem.reason.code().to_owned(),
+        reason: problem.reason.to_string(),
+    }
+}
