@@ -1,0 +1,172 @@
+//! One file that is new or changed: which one is it, and what is in it.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::catalog::KnownProblem;
+use crate::judge::{Candidate, Placement, Remembered, place};
+use crate::model::{Place, Summary};
+use crate::name::RelPath;
+use crate::problem::Reason;
+use crate::reader::ReadFailure;
+use crate::record::{Finding, Media, Origin, ReadFacts};
+use crate::revision::{Revision, sample};
+use crate::scan::{ScanError, Scanner, Surroundings};
+use crate::tree::{Root, absent};
+
+/// What is to be examined.
+#[derive(Debug)]
+pub(crate) struct Subject {
+    pub(crate) place: Place,
+    pub(crate) mount: RelPath,
+    /// What the directory says of it.
+    pub(crate) listed: Revision,
+    /// What is remembered to be wrong with this revision.
+    pub(crate) known: Option<KnownProblem>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) enum Examined {
+    /// Findings to be written; `read` where the file's streams had to be read.
+    Found { findings: Vec<Finding>, read: bool },
+    /// The file changed meanwhile.
+    Changing { place: Place, revision: Revision },
+    /// The library is closing.
+    Stopped,
+}
+
+/// Examines one file. Nothing is written here.
+pub(crate) async fn examine(
+    scanner: &Arc<Scanner>,
+    root: Arc<Root>,
+    subject: Subject,
+    around: &Surroundings,
+) -> Result<Examined, ScanError> {
+    let reader = scanner.reader.version();
+    let nothing = Examined::Found {
+        findings: Vec::new(),
+        read: false,
+    };
+    let opened = scanner
+        .blocking({
+            let path = subject.place.path.clone();
+            move || -> io::Result<_> {
+                let (file, revision) = root.open_file(&path)?;
+                let sample = sample(&file, revision.size)?;
+                Ok((Arc::new(file), Remembered { revision, sample }))
+            }
+        })
+        .await?;
+    let problem = |revision: Revision, reason: Reason| Finding::Problem {
+        place: subject.place.clone(),
+        revision,
+        reason,
+        attempts: subject.known.as_ref().map_or(0, |k| k.attempts.saturating_add(1)),
+        reader,
+    };
+    let (file, found) = match opened {
+        Ok(opened) => opened,
+        // Gone, or replaced by something else, since it was listed: the next look tells.
+        Err(error) if absent(&error) || error.kind() == io::ErrorKind::InvalidInput => return Ok(nothing),
+        Err(error) => {
+            let reason = Reason::from_io(&error);
+            // Tried at every scan, written down once.
+            let findings = match subject.known.as_ref().is_some_and(|k| k.reason == reason) {
+                true => Vec::new(),
+                false => vec![problem(subject.listed, reason)],
+            };
+            return Ok(Examined::Found {
+                findings,
+                read: false,
+            });
+        }
+    };
+    let here = scanner.catalog.at(&subject.place).await?;
+    let mut candidates = Vec::new();
+    for file in scanner.catalog.alike(&found).await? {
+        if file.place != subject.place {
+            let gone = scanner.is_gone(&file, around).await?;
+            candidates.push(Candidate {
+                id: (file.id, file.place.folder, file.key, file.reader),
+                remembered: file.remembered,
+                gone,
+            });
+        }
+    }
+    let placement = place(here.as_ref().map(|h| &h.remembered), &found, &candidates);
+    let (origin, same_bytes, read_by) = match placement {
+        Placement::New => (Origin::New, false, None),
+        Placement::Moved { from, same_bytes } => {
+            let (file, was, key, read_by) = from;
+            (Origin::Moved { file, was, key }, same_bytes, Some(read_by))
+        }
+        Placement::Same | Placement::Changed => match here {
+            Some(here) => (
+                Origin::Here(here.id),
+                placement == Placement::Same,
+                Some(here.reader),
+            ),
+            None => (Origin::New, false, None),
+        },
+    };
+    let facts = match same_bytes && read_by == Some(reader) {
+        true => None,
+        false => match scanner.reader.facts(Arc::clone(&file)).await {
+            Ok(facts) => match Summary::of(&facts) {
+                Some(summary) => Some(ReadFacts {
+                    facts,
+                    summary,
+                    reader,
+                    changed: !same_bytes,
+                }),
+                None => {
+                    let findings = vec![problem(found.revision, Reason::NothingToPlay)];
+                    return Ok(Examined::Found { findings, read: true });
+                }
+            },
+            Err(ReadFailure::Stopped) => return Ok(Examined::Stopped),
+            Err(ReadFailure::Problem(reason)) => {
+                if let Some(revision) = changed_since(scanner, &file, &found).await? {
+                    return Ok(Examined::Changing {
+                        place: subject.place,
+                        revision,
+                    });
+                }
+                let findings = vec![problem(found.revision, reason)];
+                return Ok(Examined::Found { findings, read: true });
+            }
+        },
+    };
+    if let Some(revision) = changed_since(scanner, &file, &found).await? {
+        return Ok(Examined::Changing {
+            place: subject.place,
+            revision,
+        });
+    }
+    let read = facts.is_some();
+    let media = Media {
+        place: subject.place,
+        mount: subject.mount,
+        found,
+        origin,
+        facts,
+    };
+    Ok(Examined::Found {
+        findings: vec![Finding::Media(Box::new(media))],
+        read,
+    })
+}
+
+/// The revision that the open file has now, where it is another one than was found.
+async fn changed_since(
+    scanner: &Arc<Scanner>,
+    file: &Arc<std::fs::File>,
+    found: &Remembered,
+) -> Result<Option<Revision>, ScanError> {
+    let file = Arc::clone(file);
+    let before = found.revision;
+    scanner
+        .blocking(move || Revision::of(&file).ok().filter(|now| !now.same_file(&before)))
+        .await
+}

@@ -1,0 +1,209 @@
+//! One look at one folder: judge the folder, walk it, examine what is new, write down what became of it.
+//!
+//! Memory is bounded by the directories that wait, the largest single directory and the examinations under
+//! way, not by the folder. A scan may end at any point and leaves nothing half done: findings are written in
+//! whole batches, and what was not written is found again.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ether_types::Clock;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::catalog::{Catalog, CatalogError, Folder, KnownFile};
+use crate::judge::{self, FolderVerdict, Restless};
+use crate::marks::{Marks, Scope};
+use crate::model::{FolderId, FolderState, Place, Status};
+use crate::name::RelPath;
+use crate::problem::Reason;
+use crate::reader::MediaReader;
+use crate::tree::{DirIdentity, Root, absent};
+use crate::walk::Walk;
+use crate::watch::Watcher;
+
+/// Files of a folder that are looked for to recognize it under another number.
+const RECOGNIZE: i64 = 32;
+
+/// Everything a scan works with.
+pub(crate) struct Scanner {
+    pub(crate) catalog: Catalog,
+    pub(crate) reader: Arc<dyn MediaReader>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) status: watch::Sender<Status>,
+    pub(crate) watcher: Option<Arc<Watcher>>,
+    pub(crate) marks: Arc<Marks>,
+    /// Every blocking job and every examination, so that the end of the library waits for all of them.
+    pub(crate) work: TaskTracker,
+    pub(crate) stop: CancellationToken,
+    pub(crate) settle: Duration,
+    pub(crate) examiners: usize,
+    /// Files that were last seen changing.
+    pub(crate) restless: Mutex<HashMap<Place, Restless>>,
+}
+
+/// Why a scan ended early.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ScanError {
+    /// The library is closing.
+    #[error("the library is closing")]
+    Stopped,
+    /// The tables.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+}
+
+/// The folders as a scan sees them.
+#[derive(Clone, Debug)]
+pub(crate) struct Surroundings {
+    /// Every folder this node ever had, by identity.
+    pub(crate) folders: Arc<HashMap<FolderId, Folder>>,
+    /// The directories of the configured folders: each is walked as itself only.
+    pub(crate) roots: Arc<HashSet<DirIdentity>>,
+}
+
+impl Scanner {
+    /// Looks at `folder` within `scope`.
+    ///
+    /// Cancelling this stops it between two batches; examinations under way end by themselves.
+    pub(crate) async fn scan(
+        self: &Arc<Self>,
+        folder: &Folder,
+        scope: Scope,
+        around: &Surroundings,
+    ) -> Result<FolderState, ScanError> {
+        let path = folder.path.clone();
+        let root = match self.blocking(move || Root::open(&path)).await? {
+            Ok(root) => Arc::new(root),
+            Err(error) if absent(&error) => return Ok(FolderState::Missing),
+            Err(error) => return Ok(FolderState::Unreadable(Reason::from_io(&error))),
+        };
+        if let Some(twin) = self.twin(folder, root.identity, around) {
+            return Ok(FolderState::Duplicate(twin));
+        }
+        let scope = match self.judge(folder, &root).await? {
+            FolderVerdict::Known => scope,
+            FolderVerdict::Doubtful => return Ok(FolderState::Doubtful),
+            FolderVerdict::Adopt => {
+                self.catalog.adopt(&folder.id, root.identity).await?;
+                Scope::Full
+            }
+        };
+        let identity = root.identity;
+        let outcome = Walk::new(self, folder, Arc::clone(&root), around)
+            .run(scope)
+            .await;
+        match outcome? {
+            Some(error) => Ok(FolderState::Unreadable(Reason::from_io(&error))),
+            None => {
+                tracing::debug!(folder = %folder.path.display(), ?identity, "folder scanned");
+                Ok(FolderState::Present)
+            }
+        }
+    }
+
+    async fn judge(self: &Arc<Self>, folder: &Folder, root: &Arc<Root>) -> Result<FolderVerdict, ScanError> {
+        if folder.identity == Some(root.identity) {
+            return Ok(FolderVerdict::Known);
+        }
+        let (films, some) = self.catalog.some_files(&folder.id, RECOGNIZE).await?;
+        let recognized = self
+            .blocking({
+                let root = Arc::clone(root);
+                move || {
+                    some.iter().any(|file| {
+                        let now = root.revision(&file.place.path);
+                        matches!(now, Ok(Some(now)) if now.same_clock(&file.remembered.revision))
+                    })
+                }
+            })
+            .await?;
+        Ok(judge::folder(folder.identity, root.identity, films, recognized))
+    }
+
+    /// The path of a folder that was given before this one and is the same directory.
+    fn twin(&self, folder: &Folder, identity: DirIdentity, around: &Surroundings) -> Option<String> {
+        let earlier = around
+            .folders
+            .values()
+            .filter(|other| other.active && other.id != folder.id && other.identity == Some(identity));
+        // Of two that were never told apart the one with the lesser identity is scanned.
+        earlier
+            .filter(|other| folder.identity != Some(identity) || other.id < folder.id)
+            .map(|other| crate::name::shown(std::os::unix::ffi::OsStrExt::as_bytes(other.path.as_os_str())))
+            .next()
+    }
+
+    /// Whether it is proved that `file` is not at its place any more.
+    pub(crate) async fn is_gone(
+        self: &Arc<Self>,
+        file: &KnownFile,
+        around: &Surroundings,
+    ) -> Result<bool, ScanError> {
+        if file.missing {
+            return Ok(true);
+        }
+        let Some(folder) = around.folders.get(&file.place.folder).cloned() else {
+            return Ok(false);
+        };
+        let file = file.clone();
+        self.blocking(move || match Root::open(&folder.path) {
+            Ok(root) => {
+                let trusted = !folder.active || folder.identity == Some(root.identity);
+                trusted
+                    && is_mounted(&root, &file.mount).unwrap_or(false)
+                    && match root.revision(&file.place.path) {
+                        Ok(Some(now)) => !now.same_file(&file.remembered.revision),
+                        Ok(None) => true,
+                        Err(_) => false,
+                    }
+            }
+            // A folder that is configured may come back; one that is not was given up.
+            Err(error) => !folder.active && absent(&error),
+        })
+        .await
+    }
+
+    /// Runs `job` on a thread that may block, counted in [`Scanner::work`].
+    pub(crate) async fn blocking<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ScanError> {
+        match self.work.spawn_blocking(job).await {
+            Ok(value) => Ok(value),
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => Err(ScanError::Stopped),
+        }
+    }
+
+    /// The files that were last seen changing.
+    pub(crate) fn restless(&self) -> MutexGuard<'_, HashMap<Place, Restless>> {
+        self.restless.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a filesystem is mounted at `mount` below the folder; always so for the folder itself.
+///
+/// # Errors
+/// The operating system could not say.
+pub(crate) fn is_mounted(root: &Root, mount: &RelPath) -> io::Result<bool> {
+    let Some(parent) = mount.parent() else {
+        return Ok(true);
+    };
+    let (Some(at), Some(above)) = (root.directory(mount)?, root.directory(&parent)?) else {
+        return Ok(false);
+    };
+    Ok(at.device != above.device)
+}
+
+/// The identities of the directories at `paths`, as far as they can be had.
+pub(crate) fn identities<'a>(paths: impl Iterator<Item = &'a Path>) -> HashSet<DirIdentity> {
+    paths
+        .filter_map(|path| Root::open(path).ok())
+        .map(|root| root.identity)
+        .collect()
+}
