@@ -430,6 +430,11 @@ impl Ledger {
     }
 
     #[cfg(test)]
+    pub(crate) async fn commands(&self, commands: Vec<Command>) -> Result<Vec<Outcome>, LedgerError> {
+        self.many(commands).await
+    }
+
+    #[cfg(test)]
     pub(crate) fn tables(&self) -> &ether_store::Tables {
         self.queue.tables()
     }

@@ -3,5 +3,6 @@
 
 mod conformance;
 mod input;
+mod model;
 mod stories;
 mod world;

@@ -80,9 +80,17 @@ pub(crate) enum Place {
 /// The database's clock, in the test's hand.
 #[derive(Clone)]
 enum Hand {
-    Manual(ManualClock),
+    Manual(ManualClock, Arc<Mutex<i64>>),
     /// PostgreSQL: a function in front of the server's own reads this table.
     Table(Tables, Arc<Mutex<i64>>),
+}
+
+impl Hand {
+    fn now(&self) -> &Mutex<i64> {
+        match self {
+            Hand::Manual(_, now) | Hand::Table(_, now) => now,
+        }
+    }
 }
 
 pub(crate) struct World {
@@ -149,7 +157,7 @@ impl World {
                 let tables = store.component(&CLOCK).await.unwrap();
                 Hand::Table(tables, Arc::new(Mutex::new(START)))
             }
-            _ => Hand::Manual(manual),
+            _ => Hand::Manual(manual, Arc::new(Mutex::new(START))),
         };
         World {
             place: place.clone(),
@@ -168,25 +176,28 @@ impl World {
         let verifier: Arc<dyn Verifier> = Arc::new(self.judge.clone());
         let store = match (&self.place, &self.hand) {
             (Place::Memory, _) => self.store.clone(),
-            (_, Hand::Manual(clock)) => open(&self.location, clock).await,
+            (_, Hand::Manual(clock, _)) => open(&self.location, clock).await,
             (_, Hand::Table(..)) => open(&self.location, &ManualClock::default()).await,
         };
         Ledger::open(&store, options, Some(verifier)).await
     }
 
     pub(crate) async fn advance(&self, by: Duration) {
+        let by = i64::try_from(by.as_micros()).unwrap();
+        let now = *self.hand.now().lock().unwrap();
+        self.set_clock(now + by).await;
+    }
+
+    /// Sets the database's clock, backwards too.
+    pub(crate) async fn set_clock(&self, micros: i64) {
+        let before = std::mem::replace(&mut *self.hand.now().lock().unwrap(), micros);
         match &self.hand {
-            Hand::Manual(clock) => clock.advance(by),
-            Hand::Table(tables, now) => {
-                let to = {
-                    let mut now = now.lock().unwrap();
-                    *now += i64::try_from(by.as_micros()).unwrap();
-                    *now
-                };
+            Hand::Manual(clock, _) => clock.step_wall(micros - before),
+            Hand::Table(tables, _) => {
                 tables
                     .write::<_, ether_store::StoreError, _>(LONG, move |tx| {
                         Box::pin(async move {
-                            tx.execute("UPDATE sim_now SET micros = $1", &[Value::from(to)])
+                            tx.execute("UPDATE sim_now SET micros = $1", &[Value::from(micros)])
                                 .await
                         })
                     })

@@ -1,0 +1,156 @@
+//! The ledger modelled whole and explored exhaustively within small bounds (P23).
+//!
+//! What runs here is the very [`decide`](crate::decide::decide) that runs under the database's lock. Around it
+//! stand two controllers, one of which crashes and comes back under a new boot while requests of the old one
+//! are still on the way; two workers that share a scope, one of which crashes while its process lives on; a
+//! membership reconciler; and a clock that may move between any two steps.
+//!
+//! Nothing is assumed about the network: any request that any boot of a controller could ever have sent is
+//! delivered at any time, any number of times, in any order, with its answer lost or not. That is more than
+//! crashes, duplicates, delays and reorderings can do. Only two things are earned: a worker starts what the
+//! ledger shows it as live, and a retirement needs an execution that has really ended.
+
+mod broken;
+mod explore;
+mod system;
+
+use std::sync::Arc;
+
+use ether_testkit::postgres::{Durability, Server};
+
+use crate::tests::model::broken::Broken;
+use crate::tests::model::explore::{Found, explore};
+use crate::tests::model::system::{Bounds, Step, System};
+use crate::tests::world::{LONG, Place, START, World, options};
+
+/// One exploration each: reuse of sessions through two generations, and a worker that crashes.
+fn bounds() -> Vec<Bounds> {
+    let of = |ticks, generations, crash| Bounds {
+        ticks,
+        generations,
+        crash,
+    };
+    if soak() {
+        vec![of(2, 2, false), of(1, 2, true), of(3, 1, true)]
+    } else {
+        vec![of(1, 2, false), of(2, 1, true)]
+    }
+}
+
+fn soak() -> bool {
+    std::env::var_os("ETHER_SOAK").is_some()
+}
+
+#[test]
+fn every_reachable_state_keeps_the_invariants() {
+    for bounds in bounds() {
+        let found = explore(&bounds, Broken::Nothing);
+        println!(
+            "{bounds:?}: {} states, {} transitions",
+            found.states, found.transitions
+        );
+        if let Some((why, trace)) = found.violation {
+            panic!("{why}\n{trace:#?}");
+        }
+        // The bounds are worth something only while sessions, workers and reuse fit into them.
+        assert!(found.states > 5_000, "only {} states", found.states);
+    }
+}
+
+#[test]
+fn every_broken_rule_is_caught() {
+    for broken in Broken::ALL {
+        let caught = bounds().iter().find_map(|bounds| {
+            let found = explore(bounds, broken);
+            found
+                .violation
+                .map(|(why, trace)| (why, trace.len(), found.states))
+        });
+        let Some((why, steps, states)) = caught else {
+            panic!("{broken:?} went unnoticed");
+        };
+        println!("{broken:?}: {why} after {steps} steps, {states} states");
+    }
+}
+
+/// The model is only worth what the real thing shares with it: the same steps on PostgreSQL give the same
+/// answers, one by one and grouped into transactions.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn traces_replayed_on_postgres_give_the_same_answers() {
+    let Some(server) = Server::start(15, Durability::Fast) else {
+        return;
+    };
+    let mut own = options();
+    let system = System::new();
+    own.maximum_lease = system.ledger.own.published.maximum_lease;
+    own.cluster = system.ledger.own.cluster.clone();
+    let world = World::with(&Place::Postgres(Arc::new(server)), own).await;
+    let wanted = if soak() { 1_500 } else { 60 };
+    let mut replayed = 0;
+    for bounds in bounds() {
+        let found = explore(&bounds, Broken::Nothing);
+        // The states that were found last have the longest traces.
+        for state in (found.states / 2..found.states).step_by((found.states / 2 / wanted).max(1)) {
+            replay(&world, &found.trace(state), replayed % 2 == 1).await;
+            replayed += 1;
+        }
+    }
+    println!("{replayed} traces");
+    world.audit().await;
+}
+
+async fn replay(world: &World, trace: &[Step], grouped: bool) {
+    empty(world).await;
+    world.set_clock(START).await;
+    let mut system = System::new();
+    world.ledger.commands(System::preparation()).await.unwrap();
+    let mut waiting = (Vec::new(), Vec::new());
+    for step in trace {
+        let outcome = system.step(step, Broken::Nothing).unwrap();
+        match (step, outcome) {
+            (Step::Ask(command), Some(outcome)) => {
+                waiting.0.push((**command).clone());
+                waiting.1.push(outcome);
+                if grouped {
+                    continue;
+                }
+            }
+            (Step::Tick, _) => {}
+            _ => continue,
+        }
+        flush(world, &mut waiting, trace).await;
+        world.set_clock(START + 1_000_000 * i64::from(system.clock)).await;
+    }
+    flush(world, &mut waiting, trace).await;
+}
+
+async fn flush(
+    world: &World,
+    waiting: &mut (Vec<crate::Command>, Vec<crate::outcome::Outcome>),
+    trace: &[Step],
+) {
+    let (commands, expected) = std::mem::take(waiting);
+    if !commands.is_empty() {
+        let outcomes = world.ledger.commands(commands).await.unwrap();
+        assert_eq!(outcomes, expected, "{trace:#?}");
+    }
+}
+
+/// Empties the ledger between traces, under its own lock.
+async fn empty(world: &World) {
+    world
+        .ledger
+        .tables()
+        .write::<_, ether_store::StoreError, _>(LONG, |tx| {
+            Box::pin(async move {
+                for table in ["sessions", "claims", "pools", "targets", "evidence"] {
+                    let sql = ether_store::Sql::generated(format!("DELETE FROM placement_{table}"));
+                    tx.execute(sql, &[]).await?;
+                }
+                tx.execute("UPDATE placement_meta SET total = 0, retired = 0", &[])
+                    .await
+            })
+        })
+        .await
+        .unwrap();
+}
