@@ -96,15 +96,25 @@ export class Api {
     this.keepToken(token);
   }
 
-  /** The whole library, or null when it is still what `etag` named. */
+  /** Tells the server to forget this token, which it does for a device's own; the owner's it keeps. */
+  signOut() {
+    return this.#send("DELETE", "/ether/api/sign-in", { keepalive: true });
+  }
+
+  /** The whole library, or null when it is still what `etag` named. Very large ones come in several pages. */
   async library(etag, signal) {
-    const response = await this.#send("GET", "/ether/api/library", {
-      headers: etag ? { "If-None-Match": etag } : {},
-      signal,
-      timeoutMs: 60_000,
-    });
+    const page = (query, headers = {}) => this.#send("GET", `/ether/api/library${query}`, { headers, signal, timeoutMs: 60_000 });
+    const response = await page("", etag ? { "If-None-Match": etag } : {});
     if (response.status === 304) return null;
-    return { etag: response.headers.get("ETag"), body: await response.json() };
+    const body = await response.json();
+    if (!body.next) return { etag: response.headers.get("ETag"), body };
+    for (let { next } = body; next;) {
+      const more = await (await page(`?after=${encodeURIComponent(next)}`)).json();
+      body.items.push(...more.items);
+      next = more.next;
+    }
+    // The first page's tag says nothing of the others.
+    return { etag: null, body };
   }
 
   scan() {

@@ -30,6 +30,8 @@ function askToSignIn(sentence) {
 }
 
 function signOut() {
+  // The page is signed out whatever becomes of this.
+  api.signOut().catch(() => {});
   askToSignIn("");
 }
 

@@ -55,7 +55,9 @@ function attachNative({ video, url, isFile, startSeconds, onFailure }) {
     name: isFile ? "the browser, from the file" : "the browser's own HLS",
     retry() {
       begin = video.currentTime || begin;
+      const playing = !video.paused;
       load();
+      if (playing) video.play().catch(() => {});
     },
     detach() {
       live.abort();
@@ -116,12 +118,9 @@ function attachMse({ Hls, video, url, startSeconds, onWaiting, onFailure }) {
   hls.on(Hls.Events.ERROR, (_, data) => {
     if (data.type === Hls.ErrorTypes.NETWORK_ERROR) {
       const error = networkError(data);
-      if (data.fatal) {
-        onFailure(error);
-      } else {
-        waiting = true;
-        onWaiting(error);
-      }
+      waiting = true;
+      if (data.fatal) onFailure(error);
+      else onWaiting(error);
       return;
     }
     if (!data.fatal) return;

@@ -2,7 +2,7 @@
 
 import { byId, el } from "./dom.js";
 import { decisionElements, streamWords } from "./details.js";
-import { rate } from "./format.js";
+import { bytes, clock, rate } from "./format.js";
 
 /** Heights offered below the film's own, each with the bits a second that suit it. */
 const STEPS = [
@@ -87,9 +87,11 @@ function choice(group, value, name, hint, checked, onChoose) {
 function encoderNumbers(session) {
   const sample = session?.encoder;
   if (!sample) return [];
-  const rows = [];
-  if (Number.isFinite(sample.speed)) rows.push(["Encoder", `${sample.speed.toFixed(1)} × real time`]);
-  if (Number.isFinite(sample.fps)) rows.push(["Frames a second", String(Math.round(sample.fps))]);
-  if (sample.node) rows.push(["Where", sample.node]);
+  const rows = [["Encoder", sample.ended?.message ?? sample.state]];
+  if (Number.isFinite(sample.producedMs)) rows.push(["Made up to", clock(sample.producedMs / 1000)]);
+  if (Number.isFinite(sample.runs)) rows.push(["Encoder starts", String(sample.runs)]);
+  if (Number.isFinite(sample.scratchUsed) && sample.scratchLimit > 0) rows.push(["Scratch space", `${bytes(sample.scratchUsed)} of ${bytes(sample.scratchLimit)}`]);
+  const last = session.refusals?.at(-1);
+  if (last) rows.push(["Last refusal", last.message]);
   return rows;
 }

@@ -5,11 +5,13 @@ import { abilities } from "./abilities.js";
 import { ApiError } from "./api.js";
 import { isBegun } from "./catalog.js";
 import { Controls } from "./controls.js";
+import { Curtain } from "./curtain.js";
 import { decisionElements, modeWords, showItem } from "./details.js";
-import { byId, el, say } from "./dom.js";
+import { byId, say } from "./dom.js";
 import { attach, choosePlayer } from "./engine.js";
 import { Mend, explain } from "./errors.js";
 import { clock, spokenClock } from "./format.js";
+import { nameForMediaKeys, wireMediaKeys } from "./media-keys.js";
 import { openPlayback, PositionKeeper } from "./playback.js";
 import { qualities, TuneDialog } from "./tune.js";
 
@@ -23,6 +25,7 @@ export class WatchView {
   #api;
   #onPosition;
   #video = byId("video");
+  #curtain;
   #controls;
   #tune;
   #visit = null; // { id, controller }: ends everything that belongs to it
@@ -33,7 +36,9 @@ export class WatchView {
   #at = 0; // where to be once the picture is there
   #started = false; // a picture of this playback has been shown
   #wantsPlay = false;
+  #doom = null; // a failure that the picture has not come to yet
   #retries = 0;
+  #gaveUp = false; // the curtain says that the server cannot be reached
   #retryTimer = 0;
 
   item = null;
@@ -44,6 +49,7 @@ export class WatchView {
   constructor(api, { onPosition }) {
     this.#api = api;
     this.#onPosition = onPosition;
+    this.#curtain = new Curtain(this.#video);
     this.#controls = new Controls(this.#video, this);
     this.#tune = new TuneDialog(this);
     this.#wire();
@@ -57,7 +63,7 @@ export class WatchView {
     scrollTo({ top: 0, behavior: "instant" });
     this.#reset();
     this.#controls.active = true;
-    this.#wait("Opening…");
+    this.#curtain.wait("Opening…");
     try {
       this.item = await this.#api.item(id, controller.signal);
     } catch (error) {
@@ -70,7 +76,7 @@ export class WatchView {
     byId("watch-title").focus({ preventScroll: true });
     this.#keeper = new PositionKeeper(this.#api, id, this.#onPosition);
     this.#controls.update();
-    this.#wait(null);
+    this.#curtain.wait(null);
     if (isBegun(this.item)) this.#offerResume();
     else this.#start(0);
   }
@@ -102,8 +108,8 @@ export class WatchView {
   }
 
   togglePlay() {
-    if (!byId("curtain").hidden) {
-      byId("curtain-actions").querySelector("button")?.click();
+    if (this.#curtain.isOpen) {
+      this.#curtain.pressFirst();
     } else if (this.#video.paused) {
       this.#play();
     } else {
@@ -114,7 +120,7 @@ export class WatchView {
 
   seek(seconds) {
     const target = Math.max(0, Math.min(this.duration, seconds));
-    if (!byId("curtain").hidden && !this.#engine) {
+    if (this.#curtain.isOpen && !this.#engine) {
       // Stopped, or not begun: choosing a place is choosing to play from it.
       this.#start(target);
       return;
@@ -152,11 +158,9 @@ export class WatchView {
   numbers() {
     const rows = [];
     if (this.#engineName) rows.push(["Played by", this.#engineName]);
-    const { buffered, currentTime, videoWidth, videoHeight } = this.#video;
+    const { videoWidth, videoHeight } = this.#video;
     if (videoWidth > 0) rows.push(["Shown", `${videoWidth} × ${videoHeight}`]);
-    for (let i = 0; i < buffered.length; i += 1) {
-      if (buffered.start(i) <= currentTime + 0.5 && buffered.end(i) > currentTime) rows.push(["Ready ahead", `${Math.round(buffered.end(i) - currentTime)} s`]);
-    }
+    if (this.#engine) rows.push(["Ready ahead", `${Math.round(this.#ahead())} s`]);
     const frames = this.#video.getVideoPlaybackQuality?.();
     if (frames?.totalVideoFrames > 0) rows.push(["Frames lost", `${frames.droppedVideoFrames} of ${frames.totalVideoFrames}`]);
     return rows;
@@ -172,8 +176,8 @@ export class WatchView {
     this.#started = false;
     this.#wantsPlay = play;
     this.#retries = 0;
-    this.#openCurtain(false);
-    this.#wait("Asking the server…");
+    this.#curtain.hide();
+    this.#curtain.wait("Asking the server…");
     const player = choosePlayer(this.#video, new URLSearchParams(location.search).get("player"));
     try {
       if (player === null) throw new ApiError({ code: "no_player" });
@@ -203,7 +207,7 @@ export class WatchView {
       this.#engineName = engine.name;
       byId("stop").disabled = false;
       playback.reportOn(() => ({ state: this.#video.paused ? "paused" : "playing", positionMs: this.position * 1000 }));
-      this.#wait(playback.decision.mode === "encode" ? "Starting the encoder…" : "Loading…");
+      this.#curtain.wait(playback.decision.mode === "encode" ? "Starting the encoder…" : "Loading…");
       if (play) this.#play();
     } catch (error) {
       if (!signal.aborted) this.#explain(error, { again: () => this.#start(seconds) });
@@ -232,22 +236,22 @@ export class WatchView {
     this.#video.play().catch((error) => {
       // Browsers start no sound without a gesture, after a reload for instance.
       if (error.name === "NotAllowedError" && this.#visit) {
-        this.#wait(null);
-        this.#curtain({ title: this.item.title, words: "Ready.", actions: [["Play", () => { this.#openCurtain(false); this.#play(); }]] });
+        this.#curtain.wait(null);
+        this.#curtain.show({ title: this.item.title, words: "Ready.", actions: [["Play", () => { this.#curtain.hide(); this.#play(); }]] });
       }
     });
   }
 
   async #restart(seconds = this.position) {
     const play = this.#wantsPlay;
-    this.#holdFrame();
+    this.#curtain.holdFrame();
     this.#detach();
     const old = this.#playback;
     this.#playback = null;
     this.#at = seconds;
     this.#started = false;
-    this.#wait("Changing over…");
-    this.#openCurtain(false);
+    this.#curtain.hide();
+    this.#curtain.wait("Changing over…");
     const visit = this.#visit;
     // Its encoder's place must be free before the next one asks.
     await old?.end();
@@ -257,16 +261,15 @@ export class WatchView {
   #stop() {
     const at = this.position;
     this.#keep(false);
-    this.#holdFrame();
+    this.#curtain.holdFrame();
     this.#detach();
     this.#playback?.end();
     this.#playback = null;
     this.#at = at;
     this.#started = false;
     this.#controls.update();
-    this.#curtain({
+    this.#curtain.show({
       title: `Stopped at ${clock(at)}`,
-      words: "",
       actions: [["Go on", () => this.#start(at)], ["To the library", () => this.leave()]],
     });
     say(`Stopped at ${spokenClock(at)}.`);
@@ -274,11 +277,13 @@ export class WatchView {
 
   #detach() {
     clearTimeout(this.#retryTimer);
+    this.#doom = null;
+    this.#gaveUp = false;
     this.#engine?.detach();
     this.#engine = null;
     this.#engineName = "";
     byId("stop").disabled = true;
-    this.#wait(null);
+    this.#curtain.wait(null);
   }
 
   #endVisit({ leaving = false } = {}) {
@@ -293,7 +298,7 @@ export class WatchView {
     this.#detach();
     this.item = null;
     this.#keeper = null;
-    if (navigator.mediaSession) navigator.mediaSession.metadata = null;
+    nameForMediaKeys(null);
   }
 
   // What can go wrong.
@@ -301,28 +306,49 @@ export class WatchView {
   #onWaiting(error) {
     if (error === null) {
       this.#retries = 0;
-      if (!byId("spinner").hidden) byId("spinner-words").textContent = "Loading…";
+      if (this.#gaveUp) this.#curtain.hide();
+      this.#gaveUp = false;
+      this.#curtain.waitingFor("Loading…");
       return;
     }
-    byId("spinner-words").textContent = error.status === 503 || error.status === 429
+    this.#curtain.waitingFor(error.status === 503 || error.status === 429
       ? `${error.message || "The server is busy."} Waiting…`
-      : "The server cannot be reached. Trying again…";
+      : "The server cannot be reached. Trying again…");
   }
 
-  async #onFailure(playback, error) {
+  #onFailure(playback, error) {
     if (this.#playback !== playback) return;
     if (error.unreachable && (error.code === "offline" || error.code === "timeout")) {
       this.#onWaiting(error);
       this.#retries += 1;
-      if (this.#retries > RETRIES_UNSEEN && this.#video.readyState < HTMLMediaElement.HAVE_FUTURE_DATA) {
+      if (this.#retries > RETRIES_UNSEEN && !this.#gaveUp && this.#video.readyState < HTMLMediaElement.HAVE_FUTURE_DATA) {
+        // Said, and still tried: the curtain goes by itself when the server is back.
+        this.#gaveUp = true;
         this.#explain(error, { again: () => this.#retry() });
       }
       clearTimeout(this.#retryTimer);
       this.#retryTimer = setTimeout(() => this.#engine?.retry(), RETRY_MS);
       return;
     }
+    // What is loaded already can still be watched: loading runs far ahead of the picture.
+    if (!this.#video.seeking && !this.#video.error && this.#ahead() > 0.3) this.#doom = { playback, error };
+    else this.#fail(playback, error);
+  }
+
+  /** The picture has come to where loading failed, or jumped to where nothing is loaded. */
+  #meetDoom() {
+    const { playback, error } = this.#doom;
+    this.#doom = null;
+    if (this.#playback !== playback) return;
+    const end = error.fields.endMs / 1000;
+    if (error.code === "source_ended" && this.#video.currentTime < end - 1) this.#engine?.retry();
+    else this.#fail(playback, error, { reachedEnd: error.code === "source_ended" && this.#video.currentTime < end + 1 });
+  }
+
+  async #fail(playback, error, { reachedEnd = false } = {}) {
     const at = this.position;
-    this.#keep(false);
+    this.#keep(reachedEnd);
+    this.#curtain.holdFrame();
     // Why a playback ended, or what became of its source, is the server's to say.
     const session = await this.lookAtSession();
     if (this.#playback !== playback) return;
@@ -331,28 +357,29 @@ export class WatchView {
     this.#playback = null;
     this.#at = at;
     this.#started = false;
-    this.#explain(whyEnded(error, session), { again: () => this.#start(at), at });
+    this.#explain(whyEnded(error, session), { again: (from = at) => this.#start(from), at });
   }
 
   #retry() {
-    this.#openCurtain(false);
-    this.#retries = 0;
-    this.#wait("Trying again…");
+    this.#onWaiting(null);
+    this.#curtain.wait("Trying again…");
     this.#engine?.retry();
   }
 
   /** Draws the curtain with the words for `error` and the buttons that fit. */
   #explain(error, { again, at = null }) {
-    this.#wait(null);
+    this.#curtain.wait(null);
     const { title, advice, detail, mend } = explain(error);
     const actions = [];
-    if (mend === Mend.CONTINUE && at !== null && at > 1) actions.push([`Continue from ${clock(at)}`, again]);
+    const end = error.fields?.endMs / 1000;
+    if (Number.isFinite(end)) actions.push([`Play from ${clock(Math.max(0, end - 10))}`, () => again(Math.max(0, end - 10))]);
+    else if (mend === Mend.CONTINUE && at !== null && at > 1) actions.push([`Continue from ${clock(at)}`, again]);
     else if (mend === Mend.CONTINUE || mend === Mend.RETRY) actions.push(["Try again", again]);
     if (this.item && this.quality !== "auto") {
       actions.push(["Automatic quality", () => { this.quality = "auto"; again(); }]);
     }
     actions.push(["To the library", () => this.leave()]);
-    this.#curtain({ title, words: advice, detail, actions, isProblem: true });
+    this.#curtain.show({ title, words: advice, detail, actions, isProblem: true });
     say(`${title}. ${advice}`);
   }
 
@@ -360,7 +387,7 @@ export class WatchView {
     const claimed = (this.item?.durationMs ?? 0) / 1000;
     const at = this.#video.currentTime;
     const early = claimed - at > Math.max(EARLY_SECONDS, claimed * 0.01);
-    this.#keep(!early);
+    this.#keep(true);
     this.#detach();
     this.#playback?.end();
     this.#playback = null;
@@ -368,9 +395,9 @@ export class WatchView {
     this.#at = early ? at : 0;
     this.#controls.update();
     if (early) {
-      this.#explain(new ApiError({ code: "source_ended", message: `It says it is ${clock(claimed)} long and ends at ${clock(at)}.` }), { again: () => this.#start(0) });
+      this.#explain(new ApiError({ code: "source_ended", message: `It says that it is ${clock(claimed)} long.`, fields: { endMs: at * 1000 } }), { again: (from = 0) => this.#start(from) });
     } else {
-      this.#curtain({ title: "The end", words: "", actions: [["Watch again", () => this.#start(0)], ["To the library", () => this.leave()]] });
+      this.#curtain.show({ title: "The end", actions: [["Watch again", () => this.#start(0)], ["To the library", () => this.leave()]] });
     }
   }
 
@@ -388,37 +415,19 @@ export class WatchView {
     const seconds = this.item.positionMs / 1000;
     this.#at = seconds;
     this.#controls.update();
-    this.#curtain({
+    this.#curtain.show({
       title: this.item.title,
-      words: "",
       actions: [[`Resume at ${clock(seconds)}`, () => this.#start(seconds)], ["From the start", () => this.#start(0)]],
     });
   }
 
-  #curtain({ title, words, detail = "", actions, isProblem = false }) {
-    byId("curtain").classList.toggle("is-problem", isProblem);
-    byId("curtain-title").textContent = title;
-    byId("curtain-words").textContent = words;
-    byId("curtain-words").hidden = words === "";
-    byId("curtain-detail").textContent = detail;
-    byId("curtain-detail").hidden = detail === "";
-    const buttons = actions.map(([name, act], n) => el("button", { type: "button", class: n === 0 ? "button primary" : "button", text: name, on: { click: act } }));
-    byId("curtain-actions").replaceChildren(...buttons);
-    this.#openCurtain(true);
-    buttons[0]?.focus({ preventScroll: true });
-  }
-
-  #openCurtain(open) {
-    byId("curtain").hidden = !open;
-    // What lies behind it is not seen, so the keyboard must not get there either.
-    byId("controls").inert = open;
-    if (open) byId("spinner").hidden = true;
-  }
-
-  /** Shows the spinner with these words; null hides it. */
-  #wait(words) {
-    byId("spinner").hidden = words === null;
-    if (words !== null) byId("spinner-words").textContent = words;
+  /** Seconds that are loaded beyond the current position. */
+  #ahead() {
+    const { buffered, currentTime } = this.#video;
+    for (let i = 0; i < buffered.length; i += 1) {
+      if (buffered.start(i) <= currentTime + 0.1 && buffered.end(i) > currentTime) return buffered.end(i) - currentTime;
+    }
+    return 0;
   }
 
   #showDecision() {
@@ -435,33 +444,18 @@ export class WatchView {
     const { item } = this;
     const visit = this.#visit;
     byId("stage").classList.toggle("is-music", item.kind === "music");
-    let artwork = [];
+    let url = null;
     try {
-      const url = URL.createObjectURL(await this.#api.picture(item.picture, visit.controller.signal));
+      url = URL.createObjectURL(await this.#api.picture(item.picture, visit.controller.signal));
       visit.controller.signal.addEventListener("abort", () => URL.revokeObjectURL(url), { once: true });
-      if (this.#visit !== visit) return;
-      byId("cover").src = url;
-      byId("cover").hidden = this.#started && item.kind !== "music";
-      artwork = [{ src: url }];
     } catch {
       // Without a picture there is a plain stage.
     }
-    if (this.#visit !== visit || !navigator.mediaSession) return;
-    navigator.mediaSession.metadata = new MediaMetadata({ title: item.title, artwork });
-  }
-
-  /** The last frame stays up while the next playback begins. */
-  #holdFrame() {
-    const canvas = byId("held-frame");
-    if (this.#video.videoWidth === 0) return;
-    canvas.width = this.#video.videoWidth;
-    canvas.height = this.#video.videoHeight;
-    try {
-      canvas.getContext("2d").drawImage(this.#video, 0, 0);
-      canvas.hidden = false;
-    } catch {
-      canvas.hidden = true;
-    }
+    if (this.#visit !== visit) return;
+    nameForMediaKeys(item.title, url);
+    if (url === null) return;
+    byId("cover").src = url;
+    byId("cover").hidden = this.#started && item.kind !== "music";
   }
 
   #reset() {
@@ -470,7 +464,7 @@ export class WatchView {
     this.audio = null;
     this.#at = 0;
     this.#started = false;
-    this.#openCurtain(false);
+    this.#curtain.hide();
     for (const id of ["held-frame", "cover", "how", "watch-decision", "watch-warnings"]) byId(id).hidden = true;
     for (const id of ["watch-title", "stage-title", "watch-facts"]) byId(id).textContent = "";
     byId("watch-streams").replaceChildren();
@@ -483,21 +477,26 @@ export class WatchView {
       this.#started = true;
       // A place chosen while it was loading.
       if (Math.abs(video.currentTime - this.#at) > 1) video.currentTime = this.#at;
-      byId("held-frame").hidden = true;
+      this.#curtain.releaseFrame();
       byId("cover").hidden = this.item?.kind !== "music" || !byId("cover").src;
     });
-    video.addEventListener("playing", () => this.#wait(null));
+    video.addEventListener("playing", () => {
+      this.#curtain.wait(null);
+      this.#onWaiting(null);
+    });
     video.addEventListener("canplay", () => {
-      if (video.paused) this.#wait(null);
+      if (video.paused) this.#curtain.wait(null);
     });
     video.addEventListener("waiting", () => {
-      if (this.#engine && byId("curtain").hidden) this.#wait(byId("spinner-words").textContent || "Loading…");
+      if (this.#doom) this.#meetDoom();
+      if (this.#engine) this.#curtain.wait(this.#curtain.waitingWords || "Loading…");
     });
     video.addEventListener("seeking", () => {
-      if (this.#engine && byId("curtain").hidden) this.#wait("Loading…");
+      if (this.#doom && this.#ahead() === 0) this.#meetDoom();
+      if (this.#engine) this.#curtain.wait("Loading…");
     });
     video.addEventListener("seeked", () => {
-      if (video.readyState >= HTMLMediaElement.HAVE_FUTURE_DATA) this.#wait(null);
+      if (video.readyState >= HTMLMediaElement.HAVE_FUTURE_DATA) this.#curtain.wait(null);
       this.#keep(false);
     });
     video.addEventListener("timeupdate", () => {
@@ -525,28 +524,14 @@ export class WatchView {
       const match = /^#\/watch\/([^/?]+)$/.exec(location.hash);
       if (event.persisted && match) this.show(decodeURIComponent(match[1]));
     });
-    this.#wireMediaKeys();
-  }
-
-  #wireMediaKeys() {
-    const keys = navigator.mediaSession;
-    if (!keys) return;
-    const video = this.#video;
-    const handlers = {
+    wireMediaKeys({
       play: () => this.#play(),
       pause: () => video.pause(),
       stop: () => this.#stop(),
       seekbackward: (details) => this.#controls.seekBy(-(details.seekOffset ?? 10)),
       seekforward: (details) => this.#controls.seekBy(details.seekOffset ?? 10),
       seekto: (details) => this.seek(details.seekTime),
-    };
-    for (const [action, handler] of Object.entries(handlers)) {
-      try {
-        keys.setActionHandler(action, (details) => { if (this.#visit) handler(details ?? {}); });
-      } catch {
-        // This browser has no such key.
-      }
-    }
+    }, () => this.#visit !== null);
   }
 }
 
