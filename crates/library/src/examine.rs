@@ -61,6 +61,7 @@ pub(crate) async fn examine(
     let problem = |revision: Revision, reason: Reason| Finding::Problem {
         place: subject.place.clone(),
         revision,
+        withdraw: reason.is_about_content(),
         reason,
         attempts: subject.known.as_ref().map_or(0, |k| k.attempts.saturating_add(1)),
         reader,
@@ -86,7 +87,9 @@ pub(crate) async fn examine(
     let mut candidates = Vec::new();
     for file in scanner.catalog.alike(&found).await? {
         if file.place != subject.place {
-            let gone = scanner.is_gone(&file, around).await?;
+            let gone = scanner
+                .is_gone(&file, (&subject.place, found.revision), around)
+                .await?;
             candidates.push(Candidate {
                 id: (file.id, file.place.folder, file.key, file.reader),
                 remembered: file.remembered,
@@ -125,7 +128,11 @@ pub(crate) async fn examine(
                     return Ok(Examined::Found { findings, read: true });
                 }
             },
-            Err(ReadFailure::Stopped) => return Ok(Examined::Stopped),
+            Err(ReadFailure::Stopped) if scanner.stop.is_cancelled() => return Ok(Examined::Stopped),
+            // Others are closing before this library does: nothing is known, and nothing is said.
+            Err(ReadFailure::Stopped) => return Ok(nothing),
+            // What was known of these very bytes is better than nothing.
+            Err(ReadFailure::Problem(reason)) if same_bytes && reason.is_passing() => None,
             Err(ReadFailure::Problem(reason)) => {
                 if let Some(revision) = changed_since(scanner, &file, &found).await? {
                     return Ok(Examined::Changing {

@@ -50,7 +50,7 @@ impl Keeper {
             };
             match self.look(taken).await {
                 Ok(()) => trouble = false,
-                Err(ScanError::Stopped) => return,
+                Err(ScanError::Stopped) if stop.is_cancelled() => return,
                 Err(error) => {
                     tracing::warn!(%error, "a scan could not be kept; it is tried again");
                     self.scanner
@@ -84,6 +84,8 @@ impl Keeper {
                 } else if !urgent {
                     self.pause(self.debounce, self.debounce_limit).await;
                 }
+                // They go along, so that a stream of other changes cannot keep them from being looked at.
+                self.mark_restless();
                 if let Some(taken) = marks.take() {
                     if taken.all {
                         *next = clock.monotonic().saturating_add(self.rescan);
@@ -152,7 +154,9 @@ impl Keeper {
                         folder.state = state;
                     }
                 }),
-                Err(ScanError::Stopped) => return Err(ScanError::Stopped),
+                Err(ScanError::Stopped) if self.scanner.stop.is_cancelled() => {
+                    return Err(ScanError::Stopped);
+                }
                 // One folder's trouble stops no other.
                 Err(error) => failed = Some(error),
             }

@@ -246,7 +246,10 @@ impl Library {
             bell: Arc::clone(&bell),
             width: options.picture_width,
         };
-        let tasks = vec![tokio::spawn(keeper.run()), tokio::spawn(chores.run())];
+        let tasks = vec![
+            supervised(&scanner, "scanning", keeper.run()),
+            supervised(&scanner, "background work", chores.run()),
+        ];
         Ok(Self {
             inner: Arc::new(Inner {
                 scanner,
@@ -533,6 +536,28 @@ impl Library {
         let folder = self.inner.folders.iter().find(|(folder, _)| folder == id);
         folder.map(|(_, path)| path.clone()).unwrap_or_default()
     }
+}
+
+/// Runs a task of the library. One that ends by a defect says so in the status, and nobody waits for it.
+fn supervised(
+    scanner: &Arc<Scanner>,
+    what: &'static str,
+    task: impl Future<Output = ()> + Send + 'static,
+) -> JoinHandle<()> {
+    let scanner = Arc::clone(scanner);
+    let task = tokio::spawn(task);
+    tokio::spawn(async move {
+        if let Err(error) = task.await {
+            tracing::error!(%error, "the library's {what} was ended by a defect");
+            scanner.status.send_modify(|status| {
+                status.trouble = Some(format!(
+                    "{what} was ended by a defect: restart ether and report it"
+                ));
+                status.scanning = false;
+                status.finished = u64::MAX;
+            });
+        }
+    })
 }
 
 fn watcher(options: &Options, folders: &[Folder], marks: &Arc<Marks>) -> (Option<Arc<Watcher>>, Watching) {

@@ -9,6 +9,7 @@ use crate::catalog::{CatalogError, KnownFile};
 use crate::model::{Opened, Sidecar};
 use crate::name::{RelPath, shown};
 use crate::problem::Reason;
+use crate::revision::sample;
 use crate::scan::{ScanError, Scanner, is_mounted};
 use crate::sieve::{self, Sieved};
 use crate::tree::{EntryKind, Root, absent};
@@ -84,16 +85,23 @@ pub(crate) async fn open_known(scanner: &Scanner, known: &KnownFile) -> Result<O
     let (folder, path) = whereabouts(scanner, known).await?;
     let file = known.place.path.to_string();
     let (at, mount) = (known.place.path.clone(), known.mount.clone());
+    let before = known.remembered.clone();
     let shown_folder = shown(std::os::unix::ffi::OsStrExt::as_bytes(folder.as_os_str()));
     let opened = scanner
         .blocking(move || -> Result<_, Step> {
             let root = Root::open(&folder).map_err(Step::Folder)?;
             let opened = root.open_file(&at);
             match opened {
+                // Some filesystems number a file anew whenever they like.
+                Ok((file, now)) if now.same_clock(&before.revision) && now.inode != before.revision.inode => {
+                    let same = sample(&file, now.size).map_err(Step::File)? == before.sample;
+                    Ok((file, now, same))
+                }
+                Ok((file, now)) => Ok((file, now, now.same_file(&before.revision))),
                 Err(error) if absent(&error) && !is_mounted(&root, &mount).unwrap_or(false) => {
                     Err(Step::Folder(error))
                 }
-                opened => opened.map_err(Step::File),
+                Err(error) => Err(Step::File(error)),
             }
         })
         .await?;
@@ -102,7 +110,7 @@ pub(crate) async fn open_known(scanner: &Scanner, known: &KnownFile) -> Result<O
         scanner.marks.shallow(&known.place.folder, parent);
     };
     match opened {
-        Ok((opened, revision)) if revision.same_file(&known.remembered.revision) => Ok(Opened {
+        Ok((opened, revision, true)) => Ok(Opened {
             file: Arc::new(opened),
             path,
             revision,

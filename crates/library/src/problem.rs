@@ -173,6 +173,11 @@ impl Reason {
         )
     }
 
+    /// Whether another try may well succeed with the same bytes.
+    pub(crate) fn is_passing(&self) -> bool {
+        self.again() != Again::OnChange
+    }
+
     pub(crate) fn again(&self) -> Again {
         match self {
             Reason::PermissionDenied | Reason::Unreadable { .. } | Reason::BeingWritten => Again::EveryScan,

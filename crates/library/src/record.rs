@@ -28,6 +28,8 @@ pub(crate) enum Finding {
         reason: Reason,
         attempts: u32,
         reader: i64,
+        /// A film that is remembered at `place` is not there any more.
+        withdraw: bool,
     },
     /// Nothing is wrong any more at `place`.
     Mended { place: Place },
@@ -99,9 +101,10 @@ impl Catalog {
                                 reason,
                                 attempts,
                                 reader,
+                                withdraw,
                             } => {
                                 problem(tx, &place, &revision, &reason, attempts, reader, now).await?;
-                                if reason.is_about_content() {
+                                if withdraw {
                                     withdraw_at(tx, &place, now, &mut touched).await?;
                                 }
                             }

@@ -22,12 +22,16 @@ use crate::model::{FolderId, FolderState, Place, Status};
 use crate::name::RelPath;
 use crate::problem::Reason;
 use crate::reader::MediaReader;
+use crate::revision::Revision;
 use crate::tree::{DirIdentity, Root, absent};
 use crate::walk::Walk;
 use crate::watch::Watcher;
 
 /// Files of a folder that are looked for to recognize it under another number.
 const RECOGNIZE: i64 = 32;
+
+/// Files that are watched for coming to rest; more wait for the next scan.
+const MAX_RESTLESS: usize = 10_000;
 
 /// Everything a scan works with.
 pub(crate) struct Scanner {
@@ -138,25 +142,37 @@ impl Scanner {
             .next()
     }
 
-    /// Whether it is proved that `file` is not at its place any more.
+    /// Whether it is proved that `file` is not at its place any more, or that its place is the one at which
+    /// `found` was met, under another folder's name.
     pub(crate) async fn is_gone(
         self: &Arc<Self>,
         file: &KnownFile,
+        found: (&Place, Revision),
         around: &Surroundings,
     ) -> Result<bool, ScanError> {
         if file.missing {
             return Ok(true);
         }
+        let path = |place: &Place| {
+            let folder = around.folders.get(&place.folder)?;
+            Some(place.path.beneath(&folder.path))
+        };
+        // One folder was given inside another, or is not any more.
+        if path(&file.place).is_some_and(|at| Some(at) == path(found.0)) {
+            return Ok(true);
+        }
         let Some(folder) = around.folders.get(&file.place.folder).cloned() else {
             return Ok(false);
         };
-        let file = file.clone();
+        let (file, found) = (file.clone(), found.1);
         self.blocking(move || match Root::open(&folder.path) {
             Ok(root) => {
                 let trusted = !folder.active || folder.identity == Some(root.identity);
                 trusted
                     && is_mounted(&root, &file.mount).unwrap_or(false)
                     && match root.revision(&file.place.path) {
+                        // The very file, in a folder that was given up for another way to it.
+                        Ok(Some(now)) if !folder.active && now == found => true,
                         Ok(Some(now)) => !now.same_file(&file.remembered.revision),
                         Ok(None) => true,
                         Err(_) => false,
@@ -180,9 +196,46 @@ impl Scanner {
         }
     }
 
+    /// Whether the file at `place` was changing of late; remembers it if so.
+    pub(crate) fn is_restless(&self, place: &Place, revision: &Revision) -> bool {
+        let mut all = self.restless();
+        let (wall, now) = (self.clock.now(), self.clock.monotonic());
+        match judge::restless(revision, all.get(place), wall, now, self.settle) {
+            Some(state) => {
+                remember(&mut all, place, state);
+                true
+            }
+            None => {
+                all.remove(place);
+                false
+            }
+        }
+    }
+
+    /// Remembers that the file at `place` changed just now, whatever its clock says.
+    pub(crate) fn note_restless(&self, place: &Place, revision: &Revision) {
+        let state = Restless {
+            size: revision.size,
+            mtime_ns: revision.mtime_ns,
+            since: self.clock.monotonic(),
+        };
+        remember(&mut self.restless(), place, state);
+    }
+
+    /// Nobody waits for the file at `place` any more.
+    pub(crate) fn rest(&self, place: &Place) {
+        self.restless().remove(place);
+    }
+
     /// The files that were last seen changing.
     pub(crate) fn restless(&self) -> MutexGuard<'_, HashMap<Place, Restless>> {
         self.restless.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn remember(all: &mut HashMap<Place, Restless>, place: &Place, state: Restless) {
+    if all.len() < MAX_RESTLESS || all.contains_key(place) {
+        all.insert(place.clone(), state);
     }
 }
 

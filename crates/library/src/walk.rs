@@ -1,6 +1,9 @@
 //! The walk through one folder and the comparison with what is remembered of it.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+mod absence;
+mod frontier;
+
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
@@ -16,10 +19,12 @@ use crate::name::RelPath;
 use crate::problem::Reason;
 use crate::record::{Finding, Media, Origin};
 use crate::revision::Revision;
-use crate::scan::{ScanError, Scanner, Surroundings, is_mounted};
+use crate::scan::{ScanError, Scanner, Surroundings};
 use crate::sieve::{self, Sieved};
 use crate::tree::{DirIdentity, EntryKind, Listing, MAX_DEPTH, Root, absent};
 use crate::watch::NoWatch;
+
+use frontier::{Chain, Todo, approach};
 
 /// Directories that are read before they are compared.
 const DIRS_A_BATCH: usize = 32;
@@ -27,8 +32,8 @@ const DIRS_A_BATCH: usize = 32;
 const ENTRIES_A_BATCH: usize = 4_000;
 /// Findings that are written in one transaction.
 const FINDINGS_A_BATCH: usize = 64;
-/// Files that are watched for coming to rest; more wait for the next scan.
-const MAX_RESTLESS: usize = 10_000;
+/// Other documents of one folder that are listed one by one; a folder full of them is no library.
+const MAX_DOCUMENTS: usize = 2_000;
 
 /// A revision for what has none: problems of links, pipes and directories.
 const NONE: Revision = Revision {
@@ -37,34 +42,6 @@ const NONE: Revision = Revision {
     inode: 0,
     device: 0,
 };
-
-/// A directory that waits to be read.
-struct Todo {
-    dir: RelPath,
-    mount: RelPath,
-    /// Itself and the directories above it.
-    chain: Arc<Chain>,
-    /// What is not known below it is walked as well; else only itself.
-    deep: bool,
-}
-
-struct Chain {
-    identity: DirIdentity,
-    above: Option<Arc<Chain>>,
-}
-
-impl Chain {
-    fn holds(&self, identity: DirIdentity) -> bool {
-        let mut at = Some(self);
-        while let Some(chain) = at {
-            if chain.identity == identity {
-                return true;
-            }
-            at = chain.above.as_deref();
-        }
-        false
-    }
-}
 
 /// One walk under way.
 pub(crate) struct Walk<'a> {
@@ -88,6 +65,7 @@ pub(crate) struct Walk<'a> {
     unmounted_known: HashSet<RelPath>,
     /// Directories in which something is remembered, and those above; filled for partial scans.
     remembered: Option<(Vec<RelPath>, HashSet<RelPath>)>,
+    documents: usize,
     now: Timestamp,
 }
 
@@ -114,6 +92,7 @@ impl<'a> Walk<'a> {
             mounted: HashMap::new(),
             unmounted_known: HashSet::new(),
             remembered: None,
+            documents: 0,
             now: scanner.clock.now(),
         }
     }
@@ -182,17 +161,25 @@ impl<'a> Walk<'a> {
         let approached = self
             .scanner
             .blocking(move || {
-                let approach = |(dir, deep)| approach(&root, &top, dir, deep);
+                let approach = |(dir, deep)| match approach(&root, &top, &dir, deep) {
+                    Ok(todo) => todo.map(Ok),
+                    Err(_) => Some(Err(dir)),
+                };
                 wanted.into_iter().filter_map(approach).collect::<Vec<_>>()
             })
             .await?;
         let roots = Arc::clone(&self.around.roots);
-        // A directory that is a folder of its own is not walked as part of this one.
-        self.waiting.extend(
-            approached
-                .into_iter()
-                .filter(|todo| todo.dir.is_root() || !roots.contains(&todo.chain.identity)),
-        );
+        for todo in approached {
+            match todo {
+                // A directory that is a folder of its own is not walked as part of this one.
+                Ok(todo) if todo.dir.is_root() || !roots.contains(&todo.chain.identity) => {
+                    self.waiting.push(todo);
+                }
+                Ok(_) => {}
+                // Its parent's listing says what is wrong with it.
+                Err(dir) => self.blocked.push(dir),
+            }
+        }
         Ok(())
     }
 
@@ -378,7 +365,10 @@ impl<'a> Walk<'a> {
             }
             Sieved::NotMedia => {
                 let suffix = sieve::suffix(path.name()).unwrap_or_default();
-                self.problem(&path, NONE, Reason::OtherDocument { suffix }, problem.as_ref());
+                self.documents += 1;
+                if self.documents <= MAX_DOCUMENTS || problem.is_some() {
+                    self.problem(&path, NONE, Reason::OtherDocument { suffix }, problem.as_ref());
+                }
                 return Ok(());
             }
             Sieved::Empty => Some(Reason::Empty),
@@ -391,7 +381,7 @@ impl<'a> Walk<'a> {
         if let Some(known) = known.as_ref().filter(|known| {
             reason.is_none() && known.remembered.revision.same_file(&revision) && known.reader == reader
         }) {
-            self.rest(&place);
+            self.scanner.rest(&place);
             self.progress.done += 1;
             self.mend(problem);
             if known.missing || known.mount != todo.mount {
@@ -414,11 +404,11 @@ impl<'a> Walk<'a> {
                 && !judge::look_again(&p.reason, p.attempts, p.looked, self.now)
         };
         if problem.as_ref().is_some_and(looked) {
-            self.rest(&place);
+            self.scanner.rest(&place);
             self.progress.done += 1;
             return Ok(());
         }
-        if self.is_restless(&place, &revision) {
+        if self.scanner.is_restless(&place, &revision) {
             return Ok(());
         }
         if let Some(reason) = reason {
@@ -468,7 +458,7 @@ impl<'a> Walk<'a> {
                         self.findings.extend(findings);
                     }
                     Examined::Changing { place, revision } => {
-                        self.note_restless(place, &revision);
+                        self.scanner.note_restless(&place, &revision);
                     }
                     Examined::Stopped => return Err(ScanError::Stopped),
                 }
@@ -484,107 +474,6 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// What is remembered in directories that the walk did not meet.
-    async fn conclude(&mut self, scope: &Scope) -> Result<(), ScanError> {
-        let dirs = match self.remembered.take() {
-            Some((dirs, _)) => dirs,
-            None => self.scanner.catalog.directories(&self.folder.id).await?,
-        };
-        let in_scope = |dir: &RelPath| match scope {
-            Scope::Full => true,
-            Scope::Part { deep, .. } => {
-                deep.iter().any(|d| d == dir || dir.below(d).is_some()) || self.left_shallow(dir)
-            }
-        };
-        let gone: Vec<String> = dirs
-            .iter()
-            .filter(|dir| !self.visited.contains(&dir.key()) && in_scope(dir) && !self.is_blocked(dir))
-            .map(RelPath::key)
-            .collect();
-        for keys in gone.chunks(DIRS_A_BATCH) {
-            let (files, problems) = self.scanner.catalog.in_directories(&self.folder.id, keys).await?;
-            self.vanished(files).await?;
-            for problem in problems {
-                self.solved(problem).await?;
-            }
-            self.write_if_full().await?;
-        }
-        let unmounted: BTreeSet<RelPath> = self
-            .mounted
-            .iter()
-            .filter(|(mount, mounted)| !**mounted && !self.unmounted_known.contains(*mount))
-            .map(|(mount, _)| mount.clone())
-            .collect();
-        for mount in unmounted {
-            self.problem(&mount, NONE, Reason::NotMounted, None);
-        }
-        for mount in std::mem::take(&mut self.unmounted_known) {
-            if self.is_mounted(&mount).await? {
-                self.findings.push(Finding::Mended {
-                    place: self.place(&mount),
-                });
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether the directory lay below one that was read for itself and is not in it any more.
-    fn left_shallow(&self, dir: &RelPath) -> bool {
-        self.shallow.iter().any(|(parent, found)| {
-            let Some(below) = dir.below(parent) else {
-                return false;
-            };
-            let first = below.split(|b| *b == b'/').next().unwrap_or_default();
-            parent.child(first).is_some_and(|child| !found.contains(&child))
-        })
-    }
-
-    fn is_blocked(&self, dir: &RelPath) -> bool {
-        self.blocked.iter().any(|b| b == dir || dir.below(b).is_some())
-    }
-
-    /// Files that are remembered and were not met: gone, unless their filesystem is.
-    async fn vanished(&mut self, files: Vec<KnownFile>) -> Result<(), ScanError> {
-        let mut gone = Vec::new();
-        for file in files {
-            if !file.missing && self.is_mounted(&file.mount).await? {
-                self.rest(&file.place);
-                gone.push((file.id, file.place));
-            }
-        }
-        if !gone.is_empty() {
-            self.findings.push(Finding::Gone { files: gone });
-        }
-        Ok(())
-    }
-
-    /// A problem whose entry was not met.
-    async fn solved(&mut self, problem: KnownProblem) -> Result<(), ScanError> {
-        if problem.reason == Reason::NotMounted && !self.is_mounted(&problem.path).await? {
-            self.unmounted_known.insert(problem.path);
-            return Ok(());
-        }
-        self.mend(Some(problem));
-        Ok(())
-    }
-
-    async fn is_mounted(&mut self, mount: &RelPath) -> Result<bool, ScanError> {
-        if mount.is_root() {
-            return Ok(true);
-        }
-        if let Some(mounted) = self.mounted.get(mount) {
-            return Ok(*mounted);
-        }
-        let (root, at) = (Arc::clone(&self.root), mount.clone());
-        // What nobody can tell is taken for unmounted: nothing is forgotten by an error.
-        let mounted = self
-            .scanner
-            .blocking(move || is_mounted(&root, &at).unwrap_or(false))
-            .await?;
-        self.mounted.insert(mount.clone(), mounted);
-        Ok(mounted)
-    }
-
     fn problem(&mut self, path: &RelPath, revision: Revision, reason: Reason, known: Option<&KnownProblem>) {
         let reader = self.scanner.reader.version();
         if known.is_some_and(|k| k.reason == reason && k.revision.same_file(&revision) && k.reader == reader)
@@ -594,6 +483,7 @@ impl<'a> Walk<'a> {
         self.findings.push(Finding::Problem {
             place: self.place(path),
             revision,
+            withdraw: reason.is_about_content(),
             reason,
             attempts: 0,
             reader,
@@ -613,46 +503,6 @@ impl<'a> Walk<'a> {
             folder: self.folder.id.clone(),
             path: path.clone(),
         }
-    }
-
-    fn is_restless(&self, place: &Place, revision: &Revision) -> bool {
-        let scanner = self.scanner;
-        let mut all = scanner.restless();
-        let state = judge::restless(
-            revision,
-            all.get(place),
-            scanner.clock.now(),
-            scanner.clock.monotonic(),
-            scanner.settle,
-        );
-        match state {
-            Some(state) => {
-                if all.len() < MAX_RESTLESS || all.contains_key(place) {
-                    all.insert(place.clone(), state);
-                }
-                true
-            }
-            None => {
-                all.remove(place);
-                false
-            }
-        }
-    }
-
-    fn note_restless(&self, place: Place, revision: &Revision) {
-        let state = judge::Restless {
-            size: revision.size,
-            mtime_ns: revision.mtime_ns,
-            since: self.scanner.clock.monotonic(),
-        };
-        let mut all = self.scanner.restless();
-        if all.len() < MAX_RESTLESS {
-            all.insert(place, state);
-        }
-    }
-
-    fn rest(&self, place: &Place) {
-        self.scanner.restless().remove(place);
     }
 
     async fn write_if_full(&mut self) -> Result<(), ScanError> {
@@ -691,38 +541,4 @@ impl<'a> Walk<'a> {
             changed
         });
     }
-}
-
-/// A waiting directory for a path in the middle of the folder; `None` where it is not there or not walked.
-fn approach(root: &Root, top: &Arc<Chain>, dir: RelPath, deep: bool) -> Option<Todo> {
-    let mut at = RelPath::root();
-    let mut todo = Todo {
-        dir: at.clone(),
-        mount: at.clone(),
-        chain: Arc::clone(top),
-        deep,
-    };
-    if dir.is_root() {
-        return Some(todo);
-    }
-    let below = dir.below(&RelPath::root())?;
-    for name in below.split(|b| *b == b'/') {
-        at = at.child(name)?;
-        if !sieve::walks(name) || at.depth() > MAX_DEPTH {
-            return None;
-        }
-        let identity = root.directory(&at).ok().flatten()?;
-        if todo.chain.holds(identity) {
-            return None;
-        }
-        if identity.device != todo.chain.identity.device {
-            todo.mount = at.clone();
-        }
-        todo.chain = Arc::new(Chain {
-            identity,
-            above: Some(todo.chain),
-        });
-    }
-    todo.dir = dir;
-    Some(todo)
 }

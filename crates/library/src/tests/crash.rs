@@ -1,5 +1,7 @@
 //! Whatever ends the process, and whenever, nothing is lost.
 
+use std::os::unix::process::ExitStatusExt;
+
 use super::*;
 
 #[tokio::test]
@@ -64,6 +66,66 @@ async fn a_library_that_is_dropped_in_the_middle_of_everything_opens_again() {
     ids.sort();
     ids.dedup();
     assert_eq!(ids.len(), 30);
+    world.close(library).await;
+}
+
+/// The other process of the next story: scans the world that its environment names until it is killed.
+#[tokio::test]
+#[ignore = "run by the story of the killed process"]
+async fn a_process_that_scans_until_it_is_killed() {
+    let Some(dir) = std::env::var_os("ETHER_TEST_WORLD") else {
+        return;
+    };
+    let home = tempfile::tempdir().unwrap();
+    let location = Location::SqliteFile(Path::new(&dir).join("ether.db"));
+    let mut world = World::at(home, &location).await;
+    world.options.folders = vec![Path::new(&dir).join("films")];
+    world.options.data_dir = Path::new(&dir).join("data");
+    let _library = world.start().await;
+    std::future::pending::<()>().await;
+}
+
+#[tokio::test]
+async fn a_process_that_is_killed_in_the_middle_of_a_scan_loses_nothing() {
+    let world = World::new().await;
+    for number in 0..400 {
+        world.write(&format!("films/{number}.mp4"), &film(number));
+    }
+    // The tables, so that they can be looked at while the other process fills them.
+    let empty = world.path("empty");
+    let mut options = world.options.clone();
+    options.folders = vec![empty];
+    let clock: Arc<dyn Clock> = Arc::new(world.clock.clone());
+    let reader: Arc<dyn MediaReader> = world.reader.clone();
+    let looking = Library::start(options, &world.store, reader, clock)
+        .await
+        .unwrap();
+    let mut spec = ether_process::Spec::new(std::env::current_exe().unwrap());
+    spec.args([
+        "--ignored",
+        "--exact",
+        "tests::crash::a_process_that_scans_until_it_is_killed",
+    ]);
+    spec.env("ETHER_TEST_WORLD", world.dir.path()).pass_env("PATH");
+    let mut other = world.processes.spawner().spawn(spec).await.unwrap();
+    let mut kept = Vec::new();
+    while kept.is_empty() {
+        tokio::task::yield_now().await;
+        kept = items(&looking).await;
+    }
+    other.kill();
+    assert_eq!(other.retired().await.status().signal(), Some(9));
+    kept = items(&looking).await;
+    assert!(kept.len() < 400, "it was killed too late for this story");
+    looking.shutdown().await;
+    let library = world.open().await;
+    assert_eq!(items(&library).await.len(), 400);
+    for item in kept {
+        assert!(
+            library.item(&Viewer::owner(), &item.id).await.unwrap().is_some(),
+            "an item was lost"
+        );
+    }
     world.close(library).await;
 }
 

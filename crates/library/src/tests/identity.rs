@@ -157,3 +157,71 @@ async fn a_removed_film_leaves_the_list_and_comes_back_as_itself_within_the_grac
     assert!(!library.set_position(&viewer, &id, 1, None).await.unwrap());
     world.close(library).await;
 }
+
+#[tokio::test]
+async fn giving_a_directory_of_a_folder_as_a_folder_of_its_own_and_back_keeps_the_items() {
+    let mut world = World::new().await;
+    world.write("films/series/one.mp4", &film(1));
+    let library = world.open().await;
+    let id = item(&library, "series/one.mp4").await.id;
+    library.shutdown().await;
+    // In either order of scanning.
+    for order in 0..2 {
+        world.options.folders = vec![world.path("films"), world.path("films/series")];
+        world.options.folders.rotate_left(order);
+        let library = world.open().await;
+        assert_eq!(item(&library, "one.mp4").await.id, id);
+        assert_eq!(items(&library).await.len(), 1);
+        library.shutdown().await;
+        world.options.folders = vec![world.path("films")];
+        let library = world.open().await;
+        assert_eq!(item(&library, "series/one.mp4").await.id, id);
+        assert_eq!(items(&library).await.len(), 1);
+        library.shutdown().await;
+    }
+    let library = world.open().await;
+    world.close(library).await;
+}
+
+#[tokio::test]
+async fn a_filesystem_that_numbers_its_files_anew_changes_nothing() {
+    let world = World::new().await;
+    let path = world.write("films/film.mp4", &film(1));
+    let library = world.open().await;
+    let before = library
+        .detail(&Viewer::owner(), &items(&library).await[0].id)
+        .await
+        .unwrap();
+    let modified = std::fs::metadata(&path).unwrap().modified().unwrap();
+    let copy = world.write("films/.copy", &film(1));
+    std::fs::File::options()
+        .append(true)
+        .open(&copy)
+        .unwrap()
+        .set_modified(modified)
+        .unwrap();
+    std::fs::rename(&copy, &path).unwrap();
+    assert!(library.open(&before.item.id).await.is_ok());
+    let reads = world.reader.reads();
+    rescan(&library).await;
+    let after = library.detail(&Viewer::owner(), &before.item.id).await.unwrap();
+    assert_ne!(after.revision.inode, before.revision.inode);
+    assert_eq!(
+        (after.changestamp, world.reader.reads()),
+        (before.changestamp, reads)
+    );
+    // Other bytes under the same size and time are another revision all the same.
+    let other = world.write("films/.other", &film(2));
+    std::fs::File::options()
+        .append(true)
+        .open(&other)
+        .unwrap()
+        .set_modified(modified)
+        .unwrap();
+    std::fs::rename(&other, &path).unwrap();
+    assert!(matches!(
+        library.open(&before.item.id).await,
+        Err(OpenError::Changed { .. })
+    ));
+    world.close(library).await;
+}

@@ -15,7 +15,7 @@ mod watching;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -130,8 +130,10 @@ struct Reader {
     gate: watch::Sender<bool>,
     /// How many readings wait at the gate.
     held: watch::Sender<usize>,
-    /// What the keyframe scan is told instead of what the file has, by taking the facts' own away first.
-    forget_keyframes: std::sync::atomic::AtomicBool,
+    /// Takes the keyframes out of the facts, as if the file were too large to be read whole at once.
+    forget_keyframes: AtomicBool,
+    /// Fails as a reader does that ran out of time.
+    slow: AtomicBool,
 }
 
 impl Reader {
@@ -143,6 +145,7 @@ impl Reader {
             gate: watch::channel(true).0,
             held: watch::channel(0).0,
             forget_keyframes: false.into(),
+            slow: false.into(),
         }
     }
 
@@ -190,6 +193,9 @@ impl MediaReader for Reader {
         Box::pin(async move {
             self.reads.fetch_add(1, Ordering::SeqCst);
             self.pass().await;
+            if self.slow.load(Ordering::SeqCst) {
+                return Err(ReadFailure::Problem(Reason::TimedOut));
+            }
             let mut facts = self.real.facts(file).await?;
             if self.forget_keyframes.load(Ordering::SeqCst) {
                 facts.keyframes = None;
