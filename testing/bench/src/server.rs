@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 
 use crate::harness::{BenchError, Context, pause};
 
+/// How often, twenty times a second, the server is asked whether it has read its library: ten minutes.
+const ASKINGS: u32 = 12_000;
 /// The longest body that is believed.
 const LONGEST_BODY: usize = 256 * 1024 * 1024;
 
@@ -165,23 +167,27 @@ impl Server {
         parse(&self.get(target)?)
     }
 
-    /// Waits until the library is read, and returns its items.
-    pub(crate) fn library(&mut self) -> Result<Vec<Value>, BenchError> {
-        loop {
+    /// Waits until the library is read and holds at least `least` items, and returns them.
+    pub(crate) fn library(&mut self, least: usize) -> Result<Vec<Value>, BenchError> {
+        let mut known = 0;
+        for _ in 0..ASKINGS {
             let mut library = self.get_json("/ether/api/library")?;
-            if library["scanning"] == Value::Bool(false) {
-                return match library["items"].take() {
-                    Value::Array(items) => Ok(items),
-                    _ => Err(BenchError::Other("the library has no items".into())),
-                };
+            if let Value::Array(items) = library["items"].take() {
+                known = items.len();
+                if known >= least && library["scanning"] == Value::Bool(false) {
+                    return Ok(items);
+                }
             }
             pause(50);
         }
+        Err(BenchError::Other(format!(
+            "the library has {known} items and never {least}"
+        )))
     }
 
     /// The id of the item made from the file of that name.
     pub(crate) fn item(&mut self, file: &str) -> Result<String, BenchError> {
-        self.library()?
+        self.library(1)?
             .iter()
             .find(|item| item["file"].as_str().is_some_and(|path| path.ends_with(file)))
             .and_then(|item| item["id"].as_str().map(str::to_owned))
