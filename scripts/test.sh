@@ -3,15 +3,15 @@
 #
 #   scripts/test.sh [short|soak]
 #
-# The tier reaches the tests as ETHER_TIER; `soak` multiplies seeds, combinations and durations and has a
+# In the long tier the tests find ETHER_SOAK set: it multiplies seeds, combinations and durations, and has a
 # nextest profile of its own. Real films are looked for in ETHER_MEDIA, else beside the repository.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export ETHER_TIER=${1:-short}
-case $ETHER_TIER in
-  short) profile=default ;;
-  soak) profile=soak ;;
-  *) echo "there is no tier $ETHER_TIER: short or soak" >&2; exit 2 ;;
+tier=${1:-short}
+case $tier in
+  short) profile=default; unset ETHER_SOAK ;;
+  soak) profile=soak; export ETHER_SOAK=1 ;;
+  *) echo "there is no tier $tier: short or soak" >&2; exit 2 ;;
 esac
 # bash counts these seconds itself.
 SECONDS=0
@@ -40,7 +40,7 @@ fi
 
 minutes=$((SECONDS / 60)) seconds=$((SECONDS % 60))
 if [ ${#failed[@]} -gt 0 ]; then
-  printf '%s tier: FAILED (%s) after %d min %02d s\n' "$ETHER_TIER" "${failed[*]}" "$minutes" "$seconds"
+  printf '%s tier: FAILED (%s) after %d min %02d s\n' "$tier" "${failed[*]}" "$minutes" "$seconds"
   exit 1
 fi
-printf '%s tier: all suites passed in %d min %02d s\n' "$ETHER_TIER" "$minutes" "$seconds"
+printf '%s tier: all suites passed in %d min %02d s\n' "$tier" "$minutes" "$seconds"
