@@ -31,7 +31,11 @@ impl Picture {
         }
         facts.sample_aspect = facts.sample_aspect.or(self.sample_aspect);
         facts.frame_rate = facts.frame_rate.or(plausible(self.frame_rate));
-        facts.field_order = self.field_order.or(facts.field_order);
+        // A codec that only knows it is interlaced does not outweigh a container that knows the order.
+        facts.field_order = match (self.field_order, facts.field_order) {
+            (Some(FieldOrder::Unknown) | None, Some(stated)) => Some(stated),
+            (found, _) => found,
+        };
         facts.bit_depth = self.bit_depth.or(facts.bit_depth);
         facts.chroma = self.chroma.or(facts.chroma);
         facts.color = Color {

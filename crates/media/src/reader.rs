@@ -387,3 +387,6 @@ impl<'a> Source<'a> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

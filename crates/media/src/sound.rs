@@ -58,7 +58,8 @@ fn aac_layout(configuration: u32) -> Option<(u16, &'static str)> {
         4 => (4, "4.0"),
         5 => (5, "5.0"),
         6 => (6, "5.1"),
-        7 => (8, "7.1(wide)"),
+        // The standard puts two of these in front; files in the wild mean the usual arrangement.
+        7 => (8, "7.1"),
         11 => (7, "6.1"),
         12 => (8, "7.1"),
         _ => return None,
@@ -375,12 +376,17 @@ fn surround_layout(channels: u16) -> Option<&'static str> {
     }
 }
 
-/// The channel count and pre-skip of an Opus header, whose body begins after any magic (`OpusHead`).
+/// Opus plays at one rate.
+pub(crate) fn opus_facts(channels: u16) -> AudioFacts {
+    facts(48_000, channels, surround_layout(channels))
+}
+
+/// The channel count of an Opus header, whose body begins after any magic (`OpusHead`).
 pub(crate) fn opus_head(head: &[u8]) -> Option<Sound> {
     let body = head.strip_prefix(b"OpusHead").unwrap_or(head);
     let channels = u16::from(*body.get(1)?);
     Some(Sound {
-        facts: facts(48_000, channels, surround_layout(channels)),
+        facts: opus_facts(channels),
         codec_string: Some("opus".into()),
         ..Sound::default()
     })
@@ -426,7 +432,7 @@ pub(crate) fn dts(frame: &[u8]) -> Option<Sound> {
     let bits = &mut bits;
     bits.skip(1 + 5 + 1)?;
     let blocks = bits.u(7)? + 1;
-    bits.skip(14)?;
+    let frame_bytes = bits.u(14)? as usize + 1;
     let mode = bits.u(6)?;
     const RATES: [u32; 16] = [
         0, 8_000, 16_000, 32_000, 0, 0, 11_025, 22_050, 44_100, 0, 0, 12_000, 24_000, 48_000, 96_000, 192_000,
@@ -450,6 +456,7 @@ pub(crate) fn dts(frame: &[u8]) -> Option<Sound> {
         facts: facts(rate, channels, Some(name).filter(|n| !n.is_empty())),
         codec_string: Some("dtsc".into()),
         frame_samples: Some(blocks * 32),
+        frame_bytes: Some(frame_bytes),
         ..Sound::default()
     })
 }
@@ -464,6 +471,26 @@ pub(crate) fn from_frame(codec: &Codec, frame: &[u8]) -> Option<Sound> {
         Codec::Other(name) if name == "mp2" || name == "mp1" => mpeg_audio(frame),
         _ => None,
     }
+}
+
+/// The codec of sound that nothing names, where `bytes` are whole frames of one: where the first header says
+/// its frame ends, a second one has to stand or nothing at all.
+pub(crate) fn guess(bytes: &[u8]) -> Option<(Codec, Sound)> {
+    for codec in [Codec::Aac, Codec::Ac3, Codec::Dts, Codec::Mp3] {
+        let Some(found) = from_frame(&codec, bytes) else {
+            continue;
+        };
+        let certain = match found.frame_bytes {
+            Some(len) => bytes
+                .get(len..)
+                .is_some_and(|rest| rest.is_empty() || from_frame(&codec, rest).is_some()),
+            None => false,
+        };
+        if certain {
+            return Some((found.codec.clone().unwrap_or(codec), found));
+        }
+    }
+    None
 }
 
 /// How long the frames at the start of `bytes` play, in 90 kHz; what follows the last whole header is not

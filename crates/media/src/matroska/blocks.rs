@@ -24,6 +24,8 @@ pub(super) struct Walker {
     end: u64,
     cluster: i64,
     group: Option<Group>,
+    /// Bytes that a request brings at least.
+    least: u64,
     /// The walk ended because the bytes made no sense, not because they ended.
     pub(super) broken: bool,
 }
@@ -36,13 +38,14 @@ struct Group {
 }
 
 impl Walker {
-    /// A walk from a cluster at `at` to `end`.
-    pub(super) fn new(at: u64, end: u64) -> Self {
+    /// A walk from a cluster at `at` to `end`, in requests of `least` bytes.
+    pub(super) fn new(at: u64, end: u64, least: u64) -> Self {
         Self {
             at,
             end,
             cluster: 0,
             group: None,
+            least,
             broken: false,
         }
     }
@@ -61,7 +64,7 @@ impl Walker {
             if self.at >= self.end {
                 return Ok(None);
             }
-            let bytes = source.fetch(self.at, HEADER_MAX + 16)?;
+            let bytes = source.fetch_ahead(self.at, HEADER_MAX + 16, self.least)?;
             let Some(header) = ElementHeader::parse(bytes) else {
                 // A header that the file cuts off is an end; anything else is damage.
                 self.broken = self.end - self.at > HEADER_MAX;

@@ -18,7 +18,7 @@ use index::{Cue, SeekHead, TrackTags};
 use tracks::Track;
 
 use crate::facts::{
-    Codec, Container, Facts, FactsSource, Gap, Keyframes, Stream, StreamKind, VideoFacts, earliest,
+    Codec, Container, Facts, FactsSource, Gap, Keyframes, Stream, StreamKind, VideoFacts, earliest, span,
 };
 use crate::reader::{FactsError, ReadError, ScanError, Source};
 use crate::still;
@@ -32,6 +32,10 @@ const HEAD_BLOCKS: u64 = 4 << 20;
 const HEAD_NEAR: u64 = 64 << 10;
 /// How much of the last cluster is looked at for the end of every track.
 const TAIL_BLOCKS: u64 = 32 << 20;
+/// How much one request of that brings.
+const TAIL_STEP: u64 = 1 << 20;
+/// How much one request of a full scan brings.
+const SCAN_STEP: u64 = 512 << 10;
 /// Bytes of a first block that hold any codec's headers.
 const FIRST_DATA: u64 = 4 << 10;
 /// Bytes of a picture that hold its size.
@@ -320,7 +324,7 @@ impl Segment {
             return Ok(());
         };
         let limit = self.limit(source);
-        let mut walker = Walker::new(first, limit);
+        let mut walker = Walker::new(first, limit, Source::LEAST);
         while walker.position().saturating_sub(first) < HEAD_BLOCKS {
             let Some(block) = walker.next(source)? else {
                 break;
@@ -359,10 +363,14 @@ impl Segment {
             .filter_map(|cue| self.start.checked_add(cue.cluster))
             .filter(|at| *at < limit)
             .max();
+        let last = match last {
+            Some(at) => Some(at),
+            None => self.find_last_cluster(source)?,
+        };
         let Some(at) = last.filter(|at| limit - at <= TAIL_BLOCKS) else {
             return Ok(());
         };
-        let mut walker = Walker::new(at, limit);
+        let mut walker = Walker::new(at, limit, TAIL_STEP);
         loop {
             match walker.next(source) {
                 Ok(Some(block)) => {
@@ -380,6 +388,29 @@ impl Segment {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// The last cluster of a file without cues: its id, followed by an element that clusters begin with.
+    fn find_last_cluster(&self, source: &mut Source<'_>) -> Result<Option<u64>, FactsError> {
+        let Some(first) = self.first_cluster else {
+            return Ok(None);
+        };
+        let limit = self.limit(source);
+        let mut end = limit;
+        while end > first && limit - end < TAIL_BLOCKS {
+            let from = end.saturating_sub(TAIL_STEP).max(first);
+            // An id that the border of two steps cuts is found with the earlier one.
+            let bytes = source.fetch_ahead(from, (end - from + HEADER_MAX).min(limit - from), TAIL_STEP)?;
+            let found = bytes.windows(4).rposition(|w| w == ids::CLUSTER.to_be_bytes());
+            if let Some(at) = found
+                && let Some(header) = ElementHeader::parse(&bytes[at..])
+                && matches!(bytes.get(at + header.len), Some(0xe7 | 0xec | 0xbf))
+            {
+                return Ok(Some(from + at as u64));
+            }
+            end = from;
+        }
+        Ok(None)
     }
 
     /// A block's length in timestamp units, zero where not known.
@@ -431,7 +462,9 @@ impl Segment {
         }
         let duration = self
             .duration
-            .map(|d| Ticks::from_secs_f64(d * self.scale as f64 / 1e9));
+            .map(|d| Ticks::from_secs_f64(d * self.scale as f64 / 1e9))
+            // A recording whose writer never came back to fill it in ends where its blocks do.
+            .or_else(|| span(&streams).filter(|d| *d > Ticks::ZERO));
         if duration.is_none() {
             gaps.push(Gap::Duration);
         }
@@ -531,7 +564,7 @@ impl Segment {
             .first_cluster
             .ok_or(ScanError::Broken { what: "no cluster" })?;
         let delay = self.delay(track);
-        let mut walker = Walker::new(first, self.limit(source));
+        let mut walker = Walker::new(first, self.limit(source), SCAN_STEP);
         let mut times = Vec::new();
         let mut told = 0;
         while let Some(block) = walker.next(source)? {

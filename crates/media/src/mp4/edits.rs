@@ -1,8 +1,8 @@
 //! Presentation times of a track's samples under its edit list.
 //!
 //! What plays is what FFmpeg's demuxer gives out, so this follows its reading of edit lists exactly: initial
-//! empty edits delay the track; every other edit starts at the keyframe at or before its media time; frames in
-//! front of that time come out (they are needed for decoding) at times before the edit; and where the first
+//! empty edits delay the track; the edit behind them starts at the keyframe at or before its media time; frames
+//! in front of that time come out, since decoding needs them, at times before the edit; and where the first
 //! shown frame would be late by more than the empty edits, everything moves forward by the difference.
 
 /// One edit: its length in the track's timescale and where in the media it starts; `None` is an empty edit.
@@ -36,109 +36,56 @@ pub(super) fn initial_delay(edits: &[Edit]) -> i64 {
         .fold(0_i64, |sum, e| sum.saturating_add(e.duration))
 }
 
-/// Length of what is shown.
+/// Length of what follows that delay.
 pub(super) fn shown(edits: &[Edit]) -> i64 {
     edits
         .iter()
-        .filter(|e| e.media_time.is_some())
+        .skip_while(|e| e.media_time.is_none())
         .fold(0_i64, |sum, e| sum.saturating_add(e.duration))
 }
 
 /// Presentation times of the keyframes, sorted and distinct, in the track's timescale.
-pub(super) fn keyframes(samples: &[Sample], edits: &[Edit]) -> Vec<i64> {
-    let mut times: Vec<i64> = if edits.is_empty() {
-        samples.iter().filter(|s| s.key).map(Sample::cts).collect()
-    } else {
-        let mut out = Vec::new();
-        let correction = arrange(samples, edits, &mut out);
-        out.iter()
-            .filter(|p| p.key)
-            .map(|p| p.pts.saturating_sub(correction))
-            .collect()
+///
+/// # Errors
+/// Why there is no list that copying could be cut by. An edit list of several parts is one reason: frames that
+/// belong to no part still come out between them, at times that overlap.
+pub(super) fn keyframes(samples: &[Sample], edits: &[Edit]) -> Result<Vec<i64>, &'static str> {
+    let parts: Vec<&Edit> = edits.iter().skip_while(|e| e.media_time.is_none()).collect();
+    let mut times: Vec<i64> = match parts.as_slice() {
+        [] => samples.iter().filter(|s| s.key).map(Sample::cts).collect(),
+        [edit] => {
+            place(samples, edit, initial_delay(edits)).ok_or("the edit list shows nothing of the film")?
+        }
+        _ => return Err("the edit list plays several parts of the film"),
     };
     times.sort_unstable();
     times.dedup();
-    times
+    Ok(times)
 }
 
-struct Placed {
-    pts: i64,
-    key: bool,
-}
-
-/// Places the samples of every edit and returns by how much all of them are late.
-fn arrange(samples: &[Sample], edits: &[Edit], out: &mut Vec<Placed>) -> i64 {
-    let mut edit_start = 0_i64;
-    let mut delay = 0_i64;
-    let mut found = false;
-    let mut first_shown: Option<i64> = None;
-    for edit in edits {
-        let start = edit_start;
-        edit_start = edit_start.saturating_add(edit.duration);
-        let Some(media_time) = edit.media_time else {
-            if !found {
-                delay = delay.saturating_add(edit.duration);
-            }
-            continue;
-        };
-        found = true;
-        // A hostile list repeats the whole track in every one of thousands of edits.
-        if out.len() > samples.len().saturating_mul(4) {
-            break;
-        }
-        let end = media_time.saturating_add(edit.duration);
-        place(
-            samples,
-            media_time,
-            end,
-            start,
-            edit.duration,
-            out,
-            &mut first_shown,
-        );
-    }
-    first_shown.map_or(0, |first| first.saturating_sub(delay)).max(0)
-}
-
-fn place(
-    samples: &[Sample],
-    media_time: i64,
-    end: i64,
-    start: i64,
-    duration: i64,
-    out: &mut Vec<Placed>,
-    first_shown: &mut Option<i64>,
-) {
+/// The keyframes of one edit that starts after `delay`; `None` where no frame lies inside it.
+fn place(samples: &[Sample], edit: &Edit, delay: i64) -> Option<Vec<i64>> {
+    let media_time = edit.media_time.unwrap_or(0);
+    let end = media_time.saturating_add(edit.duration);
     let from = entry(samples, media_time);
-    let mut dts = start;
-    let mut begun = false;
-    let mut early: Vec<i64> = Vec::new();
+    let inside = |s: &Sample| s.cts() >= media_time && s.cts() < end;
+    // The first frame inside the edit is decoded at the edit's start; those in front of it lead up to that.
+    let base = samples.get(from..)?.iter().find(|s| inside(s))?.dts;
+    let mut keys = Vec::new();
+    let mut first_shown: Option<i64> = None;
     let mut key_after_end = false;
     for (index, sample) in samples.iter().enumerate().skip(from) {
+        let pts = sample.cts().saturating_sub(base).saturating_add(delay);
+        if inside(sample) {
+            first_shown = Some(first_shown.map_or(pts, |first| first.min(pts)));
+        }
+        if sample.key {
+            keys.push(pts);
+        }
         let step = samples
             .get(index + 1)
-            .map_or(duration, |next| next.dts.saturating_sub(sample.dts));
-        let offset = i64::from(sample.offset);
-        let cts = sample.cts();
-        let inside = cts >= media_time && cts < end;
-        if inside {
-            let pts = dts.saturating_add(offset);
-            *first_shown = Some(first_shown.map_or(pts, |first| first.min(pts)));
-            if !begun {
-                begun = true;
-                move_back(out, dts, &early, samples, index);
-            }
-        } else if !begun {
-            early.push(step);
-        }
-        out.push(Placed {
-            pts: dts.saturating_add(offset),
-            key: sample.key,
-        });
-        if begun {
-            dts = dts.saturating_add(step);
-        }
-        if cts.saturating_add(step) >= end && sample.key {
+            .map_or(edit.duration, |next| next.dts.saturating_sub(sample.dts));
+        if sample.cts().saturating_add(step) >= end && sample.key {
             // One more keyframe: frames shown before this one may follow it in decoding order.
             if key_after_end {
                 break;
@@ -146,21 +93,8 @@ fn place(
             key_after_end = true;
         }
     }
-}
-
-/// Frames in front of the edit get decoding times that lead up to it.
-fn move_back(out: &mut [Placed], start: i64, early: &[i64], samples: &[Sample], index: usize) {
-    let mut dts = start;
-    for (back, step) in early.iter().rev().enumerate() {
-        dts = dts.saturating_sub(*step);
-        let (Some(placed), Some(sample)) = (
-            out.len().checked_sub(back + 1).and_then(|at| out.get_mut(at)),
-            index.checked_sub(back + 1).and_then(|at| samples.get(at)),
-        ) else {
-            return;
-        };
-        placed.pts = dts.saturating_add(i64::from(sample.offset));
-    }
+    let late = first_shown?.saturating_sub(delay).max(0);
+    Some(keys.iter().map(|pts| pts.saturating_sub(late)).collect())
 }
 
 /// Where reading for an edit starts: the last keyframe shown at or before it, else the last sample, else the
@@ -172,4 +106,83 @@ fn entry(samples: &[Sample], media_time: i64) -> usize {
         .iter()
         .rposition(|s| s.key && s.cts() <= media_time)
         .unwrap_or(last.saturating_sub(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Twelve frames of one unit, a keyframe every four, shown in the order in which they are decoded.
+    fn film() -> Vec<Sample> {
+        (0..12)
+            .map(|n| Sample {
+                dts: n,
+                offset: 0,
+                key: n % 4 == 0,
+            })
+            .collect()
+    }
+
+    fn edit(duration: i64, media_time: i64) -> Edit {
+        Edit {
+            duration,
+            media_time: (media_time >= 0).then_some(media_time),
+        }
+    }
+
+    #[test]
+    fn reordering_that_an_edit_hides_starts_at_zero() {
+        // Two frames of delay between decoding and showing, and the edit that takes them away.
+        let samples: Vec<Sample> = film().into_iter().map(|s| Sample { offset: 2, ..s }).collect();
+        assert_eq!(keyframes(&samples, &[]), Ok(vec![2, 6, 10]));
+        assert_eq!(keyframes(&samples, &[edit(12, 2)]), Ok(vec![0, 4, 8]));
+    }
+
+    #[test]
+    fn an_edit_inside_a_group_keeps_the_keyframe_that_it_needs() {
+        assert_eq!(keyframes(&film(), &[edit(6, 6)]), Ok(vec![-2, 2]));
+    }
+
+    #[test]
+    fn an_empty_edit_delays_everything() {
+        assert_eq!(
+            keyframes(&film(), &[edit(5, -1), edit(12, 0)]),
+            Ok(vec![5, 9, 13])
+        );
+    }
+
+    #[test]
+    fn what_lies_behind_the_edit_is_not_listed() {
+        let frames: Vec<Sample> = (0..40)
+            .map(|n| Sample {
+                dts: n,
+                offset: 0,
+                key: n % 4 == 0,
+            })
+            .collect();
+        let listed = keyframes(&frames, &[edit(6, 0)]).unwrap();
+        assert!(listed.starts_with(&[0, 4]) && listed.len() <= 4, "{listed:?}");
+    }
+
+    #[test]
+    fn several_parts_give_no_list() {
+        assert!(keyframes(&film(), &[edit(4, 0), edit(4, 8)]).is_err());
+        assert!(keyframes(&film(), &[edit(4, 0), edit(4, -1), edit(4, 8)]).is_err());
+    }
+
+    #[test]
+    fn times_at_the_ends_of_the_range_do_not_overflow() {
+        let samples = [Sample {
+            dts: i64::MAX,
+            offset: i32::MAX,
+            key: true,
+        }];
+        for edits in [
+            vec![edit(i64::MAX, i64::MAX)],
+            vec![edit(i64::MAX, -1), edit(i64::MAX, 0)],
+            vec![edit(0, 0)],
+        ] {
+            let _ = keyframes(&samples, &edits);
+        }
+    }
 }

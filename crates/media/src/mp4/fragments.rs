@@ -32,6 +32,9 @@ pub(super) struct Fragmented {
     /// The most recent sample duration that was not zero.
     pub(super) step: u32,
     pub(super) keyframes: Vec<i64>,
+    /// How far the most negative composition offset points back. FFmpeg moves everything forward by it, so
+    /// that no frame is shown before it is decoded.
+    pub(super) lead: i64,
     pub(super) overflow: bool,
 }
 
@@ -189,6 +192,7 @@ impl Fragmented {
     fn add_sample(&mut self, duration: u32, size: u32, flags: u32, offset: i32) {
         let pts = self.next.saturating_add(i64::from(offset));
         self.first = Some(self.first.map_or(pts, |first| first.min(pts)));
+        self.lead = self.lead.max(-i64::from(offset));
         let end = pts.saturating_add(i64::from(duration));
         self.end = Some(self.end.map_or(end, |last| last.max(end)));
         if flags & (NOT_SYNC | DEPENDS) == 0 {
@@ -207,10 +211,12 @@ impl Fragmented {
     }
 }
 
-/// By how much fragments are shifted by an edit list: the media time of the first shown edit less the delay
-/// in front of it.
-pub(super) fn shift(edits: &[Edit]) -> i64 {
-    let delay = super::edits::initial_delay(edits);
-    let media = edits.iter().find_map(|e| e.media_time).unwrap_or(0);
-    media.saturating_sub(delay)
+impl Fragmented {
+    /// By how much earlier than its media time a sample is shown: the media time of the first shown edit,
+    /// less the delay in front of it, less the lead.
+    pub(super) fn shift(&self, edits: &[Edit]) -> i64 {
+        let delay = super::edits::initial_delay(edits);
+        let media = edits.iter().find_map(|e| e.media_time).unwrap_or(0);
+        media.saturating_sub(delay).saturating_sub(self.lead)
+    }
 }

@@ -16,8 +16,8 @@ use track::Track;
 use crate::bits::{be32, be64};
 use crate::facts::{Codec, Container, Facts, FactsSource, Gap, Keyframes, Stream, StreamKind, VideoFacts};
 use crate::reader::{FactsError, ReadError, ScanError, Source};
-use crate::still;
 use crate::ticks::Ticks;
+use crate::{sound, still};
 
 /// Top-level boxes that are looked at before a film's fragments are given up.
 const MAX_BOXES: usize = 100_000;
@@ -25,6 +25,8 @@ const MAX_BOXES: usize = 100_000;
 const TAIL: u64 = 1 << 20;
 /// What one request for a fragment's header brings.
 const FRAGMENT: u64 = 8 << 10;
+/// Bytes that hold any audio frame's header.
+const FRAME: u64 = 4 << 10;
 /// Streams beyond these are not looked at.
 const MAX_STREAMS: usize = 256;
 
@@ -58,6 +60,7 @@ pub(crate) fn read(source: &mut Source<'_>) -> Result<Facts, FactsError> {
     {
         gaps.push(Gap::Truncated { expected: end });
     }
+    movie.look_at_first_frames(source)?;
     Ok(movie.facts(size, gaps))
 }
 
@@ -197,6 +200,33 @@ impl<'a> Movie<'a> {
         })
     }
 
+    /// Codecs without a configuration record say in their first frame what the sample entry may have wrong.
+    fn look_at_first_frames(&mut self, source: &mut Source<'_>) -> Result<(), FactsError> {
+        for part in &mut self.parts {
+            let Part::Track(track) = part else {
+                continue;
+            };
+            let open = match track.entry.codec {
+                Codec::Mp3 | Codec::Dts => true,
+                Codec::Ac3 | Codec::Eac3 => !track.entry.configured,
+                _ => false,
+            };
+            let Some(at) = track.data_start().filter(|_| open) else {
+                continue;
+            };
+            let frame = source.fetch_ahead(at, FRAME, FRAME)?;
+            if let Some(found) = sound::from_frame(&track.entry.codec, frame)
+                && let StreamKind::Audio(audio) = &mut track.entry.kind
+            {
+                found.lay_over(audio);
+                track.entry.codec = found.codec.unwrap_or(track.entry.codec.clone());
+                track.entry.codec_string = found.codec_string.or(track.entry.codec_string.take());
+                track.entry.configured = true;
+            }
+        }
+        Ok(())
+    }
+
     fn tracks(&self) -> impl Iterator<Item = &Track<'a>> {
         self.parts.iter().filter_map(|part| match part {
             Part::Track(track) => Some(track.as_ref()),
@@ -266,12 +296,10 @@ impl<'a> Movie<'a> {
         if let Some(found) = self.fragments.as_ref().and_then(|f| f.track(track.id))
             && let (Some(first), Some(end)) = (found.first, found.end)
         {
-            let start = stream
-                .start
-                .unwrap_or_else(|| ticks(first.saturating_sub(fragments::shift(&track.edits)).max(0)));
+            let shift = found.shift(&track.edits);
+            let start = stream.start.unwrap_or_else(|| ticks(first.saturating_sub(shift)));
             stream.start = Some(start);
-            stream.duration = Some(ticks(end.saturating_sub(fragments::shift(&track.edits))) - start)
-                .filter(|_| !self.incomplete);
+            stream.duration = Some(ticks(end.saturating_sub(shift)) - start).filter(|_| !self.incomplete);
             bytes = bytes.saturating_add(found.bytes);
             frame_rate = frame_rate.or(crate::picture::ratio(timescale, u64::from(found.step)));
         }
@@ -304,7 +332,7 @@ impl<'a> Movie<'a> {
                 if found.overflow {
                     return Err("more keyframes than any film has");
                 }
-                let shift = fragments::shift(&track.edits);
+                let shift = found.shift(&track.edits);
                 times.extend(found.keyframes.iter().map(|t| t.saturating_sub(shift)));
             }
         }

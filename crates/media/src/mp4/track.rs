@@ -130,7 +130,7 @@ impl<'a> Track<'a> {
             return Err("the index marks no sample as a keyframe");
         }
         let samples = self.samples(usize::try_from(count).unwrap_or(0));
-        Ok(edits::keyframes(&samples, &self.edits))
+        edits::keyframes(&samples, &self.edits)
     }
 
     fn samples(&self, count: usize) -> Vec<Sample> {
@@ -194,6 +194,18 @@ impl<'a> Track<'a> {
             .table
             .iter()
             .fold(0_u64, |sum, [size]| sum.saturating_add(u64::from(size)))
+    }
+
+    /// Where the first sample lies in the file.
+    pub(super) fn data_start(&self) -> Option<u64> {
+        let t = &self.tables;
+        match t.places32.get(0) {
+            Some([at]) => Some(u64::from(at)),
+            None => t
+                .places64
+                .get(0)
+                .map(|[high, low]| u64::from(high) << 32 | u64::from(low)),
+        }
     }
 
     /// Where the last chunk of the track ends in the file.

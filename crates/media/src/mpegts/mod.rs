@@ -13,7 +13,9 @@ pub(crate) use scan::scan;
 use packets::{Layout, Line, PesHeader};
 use psi::{Elementary, Tables};
 
-use crate::facts::{Codec, Container, Facts, FactsSource, Gap, Rational, Stream, StreamKind, earliest, span};
+use crate::facts::{
+    AudioFacts, Codec, Container, Facts, FactsSource, Gap, Rational, Stream, StreamKind, earliest, span,
+};
 use crate::picture::{Picture, plausible, ratio};
 use crate::reader::{FactsError, ScanError, Source};
 use crate::sound::{self, Sound};
@@ -96,6 +98,7 @@ struct Es {
     picture: Option<Picture>,
     sound: Option<Sound>,
     codec: Option<Codec>,
+    tried: bool,
 }
 
 impl Es {
@@ -109,7 +112,13 @@ impl Es {
             picture: None,
             sound: None,
             codec: None,
+            tried: false,
         }
+    }
+
+    /// A stream that its table does not name and whose data was not looked at yet.
+    fn nameless(&self) -> bool {
+        matches!(self.info.kind, StreamKind::Data) && self.info.codec.as_str() == "unknown" && !self.tried
     }
 
     fn configured(&self) -> bool {
@@ -135,14 +144,14 @@ impl Es {
                 self.first.is_some() && self.configured() && (rate || self.times.len() >= TIMES)
             }
             StreamKind::Audio(_) => self.first.is_some() && self.configured(),
-            _ => true,
+            _ => !self.nameless(),
         }
     }
 
     /// Looks into the PES packet collected so far.
     fn configure(&mut self) {
         let bytes = std::mem::take(&mut self.pes);
-        if self.configured() || bytes.is_empty() {
+        if (self.configured() && !self.nameless()) || bytes.is_empty() {
             return;
         }
         match self.info.kind {
@@ -163,6 +172,14 @@ impl Es {
                 self.sound = (0..bytes.len().min(8192))
                     .find_map(|at| sound::from_frame(&self.info.codec, &bytes[at..]));
                 self.codec = self.sound.as_ref().and_then(|s| s.codec.clone());
+            }
+            StreamKind::Data => {
+                self.tried = true;
+                if let Some((codec, sound)) = sound::guess(&bytes) {
+                    self.info.codec = codec;
+                    self.info.kind = StreamKind::Audio(AudioFacts::default());
+                    self.sound = Some(sound);
+                }
             }
             _ => {}
         }
@@ -205,7 +222,7 @@ impl Head {
                 }
                 let payload = packet.payload.get(header.payload_at..).unwrap_or(&[]);
                 es.pes.extend_from_slice(payload);
-            } else if es.open && es.pes.len() < KEPT && !es.configured() {
+            } else if es.open && es.pes.len() < KEPT && (!es.configured() || es.nameless()) {
                 es.pes.extend_from_slice(packet.payload);
             }
         }

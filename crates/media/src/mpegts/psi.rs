@@ -172,6 +172,15 @@ fn identify(kind: u8, info: &[u8], bluray: bool) -> (Codec, StreamKind) {
     }
 }
 
+/// The channels of an Opus stream stand in an extension descriptor.
+fn opus(info: &[u8]) -> AudioFacts {
+    let channels = descriptors(info)
+        .find(|(tag, body)| *tag == 0x7f && body.first() == Some(&0x80))
+        .and_then(|(_, body)| body.get(1).copied())
+        .filter(|code| (1..=8).contains(code));
+    crate::sound::opus_facts(channels.map_or(0, u16::from))
+}
+
 /// Private data is told by its descriptors.
 fn private(kind: u8, info: &[u8]) -> (Codec, StreamKind) {
     let other = |name: &str| Codec::Other(name.into());
@@ -188,7 +197,7 @@ fn private(kind: u8, info: &[u8]) -> (Codec, StreamKind) {
             (0x05, Some(b"AC-3")) => return audio(Codec::Ac3),
             (0x05, Some(b"EAC3")) => return audio(Codec::Eac3),
             (0x05, Some(b"DTS1" | b"DTS2" | b"DTS3")) => return audio(Codec::Dts),
-            (0x05, Some(b"Opus")) => return audio(Codec::Opus),
+            (0x05, Some(b"Opus")) => return (Codec::Opus, StreamKind::Audio(opus(info))),
             (0x05, Some(b"BSSD")) => return audio(other("s302m")),
             (0x05, Some(b"HEVC")) => {
                 return (Codec::Hevc, StreamKind::Video(VideoFacts::default()));

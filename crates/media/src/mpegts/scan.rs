@@ -20,7 +20,12 @@ pub(crate) fn scan(
     video: &Stream,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Keyframes, ScanError> {
-    if !matches!(video.codec, Codec::H264 | Codec::Hevc | Codec::Mpeg2Video) {
+    let scans = match &video.codec {
+        Codec::H264 | Codec::Hevc | Codec::Mpeg2Video => true,
+        Codec::Other(name) => name == "mpeg1video",
+        _ => false,
+    };
+    if !scans {
         return Err(ScanError::Unsupported);
     }
     let layout =
