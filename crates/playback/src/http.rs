@@ -37,6 +37,9 @@ pub(crate) use resource::{Keep, digest, in_memory_tagged};
 pub use guard::{Ends, Hosts, Origins};
 pub use server::{Server, ServerLimits, ServerReport};
 
+#[cfg(test)]
+mod tests;
+
 /// Most bytes of a request's body.
 const MAX_BODY: usize = 64 * 1024;
 

@@ -399,7 +399,9 @@ impl Book {
         most: usize,
         now: ether_types::Monotonic,
     ) -> Result<Option<Arc<Playback>>, CreateError> {
-        let live = || self.playbacks.values().filter(|p| p.sealed().is_none());
+        // The oldest first, which decides between those that are idle for the same time.
+        let made = || self.made.iter().filter_map(|id| self.playbacks.get(id));
+        let live = || made().filter(|p| p.sealed().is_none());
         let count = live().count();
         if count < most {
             return Ok(None);

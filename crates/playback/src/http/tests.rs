@@ -1,0 +1,10 @@
+//! Stories over real sockets: what browsers, players and strangers send, and what they get.
+
+mod access;
+mod bed;
+mod files;
+mod media;
+mod openapi;
+mod secrets;
+mod sessions;
+mod stopping;

@@ -1,0 +1,315 @@
+//! Asking for sessions: what is answered, what is decided, what is refused.
+
+use std::sync::atomic::Ordering;
+
+use ether_encoder::Unsupported;
+use ether_media::{Codec, Color};
+
+use super::bed::{Bed, FILM, OWNER};
+use crate::testing::{facts, film_picture};
+
+#[tokio::test]
+async fn a_session_says_what_is_done_and_why() {
+    let bed = Bed::new().await;
+    let session = bed.session("").await;
+    let id = session["id"].as_str().unwrap();
+    assert!(
+        session["url"]
+            .as_str()
+            .unwrap()
+            .starts_with(&format!("/sessions/media/{id}/index.m3u8?grant="))
+    );
+    assert_eq!(
+        (&session["durationMs"], &session["segments"]),
+        (&60_000.into(), &10.into())
+    );
+    let decision = &session["decision"];
+    assert_eq!(
+        (&decision["mode"], &decision["container"]),
+        (&"copy".into(), &"fmp4".into())
+    );
+    assert_eq!(decision["video"]["action"], "copy");
+    assert_eq!(decision["video"]["reasons"][0]["code"], "client_plays_codec");
+    assert!(decision["reasons"][0]["text"].as_str().unwrap().contains("MP4"));
+    let encoded = bed.session(r#""video":"encode","maxHeight":360"#).await;
+    let video = &encoded["decision"]["video"];
+    assert_eq!(
+        (&video["action"], &video["height"]),
+        (&"encode".into(), &360.into())
+    );
+    assert_eq!(video["reasons"][0]["code"], "asked");
+    assert_eq!(encoded["decision"]["audio"]["action"], "copy");
+}
+
+#[tokio::test]
+async fn the_same_key_gives_the_same_session_even_at_once() {
+    let bed = Bed::new().await;
+    let token = format!("Bearer {OWNER}");
+    let headers = [("Authorization", token.as_str()), ("Idempotency-Key", "key-1")];
+    let body = format!("{{\"item\":\"{FILM}\"}}");
+    let ask = || bed.send("POST", "/ether/api/sessions", &headers, &body);
+    let (one, two) = tokio::join!(ask(), ask());
+    assert_eq!((one.status.as_u16(), two.status.as_u16()), (201, 201));
+    assert_eq!(one.body, two.body);
+    let location = format!("/ether/api/sessions/{}", one.json()["id"].as_str().unwrap());
+    assert_eq!(one.header("location"), Some(location.as_str()));
+    let other = format!("{{\"item\":\"{FILM}\",\"maxHeight\":360}}");
+    let conflict = bed.send("POST", "/ether/api/sessions", &headers, &other).await;
+    assert_eq!(
+        (conflict.status.as_u16(), conflict.code()),
+        (409, "operation_conflict".into())
+    );
+    let bad = [headers[0], ("Idempotency-Key", "not a key")];
+    assert_eq!(
+        bed.send("POST", "/ether/api/sessions", &bad, &body)
+            .await
+            .status
+            .as_u16(),
+        400
+    );
+    let sessions = bed.owner("GET", "/ether/api/sessions", "").await.json();
+    assert_eq!(sessions["sessions"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn bad_wishes_are_named() {
+    let bed = Bed::new().await;
+    let cases = [
+        ("", 400, "malformed"),
+        ("[]", 400, "malformed"),
+        (r#"{"item":5}"#, 400, "malformed"),
+        (r#"{"item":"none"}"#, 404, "no_such_item"),
+        (r#"{"item":"../../etc/passwd"}"#, 404, "no_such_item"),
+        (
+            r#"{"item":"film0","protocol":"dash"}"#,
+            501,
+            "protocol_not_offered",
+        ),
+        (r#"{"item":"film0","protocol":"gopher"}"#, 400, "malformed"),
+        (r#"{"item":"film0","subtitle":2}"#, 501, "subtitles_not_offered"),
+        (r#"{"item":"film0","segmentSeconds":0.5}"#, 400, "malformed"),
+        (r#"{"item":"film0","segmentSeconds":16}"#, 400, "malformed"),
+        (r#"{"item":"film0","maxBitrate":1000}"#, 400, "malformed"),
+        (r#"{"item":"film0","maxHeight":1}"#, 400, "malformed"),
+        (r#"{"item":"film0","container":"avi"}"#, 400, "malformed"),
+        (r#"{"item":"film0","video":"paint"}"#, 400, "malformed"),
+        (r#"{"item":"film0","offset":-1}"#, 400, "malformed"),
+        (r#"{"item":"film0","audio":0}"#, 422, "no_such_stream"),
+        (r#"{"item":"film0","audio":-7}"#, 400, "malformed"),
+        (r#"{"item":"film0"} {}"#, 400, "malformed"),
+    ];
+    for (body, status, code) in cases {
+        let reply = bed.owner("POST", "/ether/api/sessions", body).await;
+        assert_eq!(
+            (reply.status.as_u16(), reply.code()),
+            (status, code.to_owned()),
+            "{body}"
+        );
+    }
+    let named = bed
+        .owner(
+            "POST",
+            "/ether/api/sessions",
+            r#"{"item":"film0","client":{"video":7}}"#,
+        )
+        .await;
+    assert!(
+        named.json()["message"].as_str().unwrap().contains("client.video"),
+        "{}",
+        named.text()
+    );
+    let nobody = bed
+        .send("POST", "/ether/api/sessions", &[], r#"{"item":5}"#)
+        .await;
+    assert_eq!(
+        nobody.status.as_u16(),
+        401,
+        "whoever may not ask is not told how to"
+    );
+}
+
+#[tokio::test]
+async fn what_no_encoder_here_can_do_is_refused_before_it_is_tried() {
+    let bed = Bed::new().await;
+    *bed.encoder.lacks.lock().unwrap() = Some(Unsupported::Missing {
+        what: "encoder libx264".into(),
+    });
+    let reply = bed
+        .owner(
+            "POST",
+            "/ether/api/sessions",
+            r#"{"item":"film0","video":"encode"}"#,
+        )
+        .await;
+    assert_eq!(
+        (reply.status.as_u16(), reply.code()),
+        (422, "encoder_lacks".into())
+    );
+    assert!(reply.json()["message"].as_str().unwrap().contains("libx264"));
+    let mut hdr = facts(film_picture(3840, 2160), 60);
+    hdr.streams[0].codec = Codec::Hevc;
+    let ether_media::StreamKind::Video(video) = &mut hdr.streams[0].kind else {
+        panic!("a picture")
+    };
+    video.color = Color {
+        transfer: Some(16),
+        ..Color::default()
+    };
+    bed.library.add("hdr", bed.film.clone(), hdr);
+    let reply = bed
+        .owner("POST", "/ether/api/sessions", r#"{"item":"hdr"}"#)
+        .await;
+    assert_eq!(
+        (reply.status.as_u16(), reply.code()),
+        (422, "tone_mapping_missing".into())
+    );
+    let mut unindexed = facts(film_picture(640, 360), 60);
+    unindexed.keyframes = None;
+    bed.library.add("ts", bed.film.clone(), unindexed);
+    let reply = bed
+        .owner("POST", "/ether/api/sessions", r#"{"item":"ts","video":"copy"}"#)
+        .await;
+    assert_eq!((reply.status.as_u16(), reply.code()), (422, "cannot_copy".into()));
+    assert_eq!(reply.json()["reason"], "no_keyframe_index");
+}
+
+#[tokio::test]
+async fn a_server_without_encoding_capacity_says_so_at_once_and_still_hands_files_over() {
+    let bed = Bed::with(|setup| setup.capacity.milli_slots = 0).await;
+    let reply = bed
+        .owner("POST", "/ether/api/sessions", r#"{"item":"film0"}"#)
+        .await;
+    assert_eq!(
+        (reply.status.as_u16(), reply.code()),
+        (503, "capacity_none".into())
+    );
+    bed.session(r#""client":{"video":["avc1.640034"],"containers":["mp4"]}"#)
+        .await;
+}
+
+#[tokio::test]
+async fn there_are_only_so_many_sessions_and_idle_ones_make_room() {
+    let bed = Bed::with(|setup| setup.limits.sessions = 2).await;
+    let first = bed.session("").await;
+    bed.session("").await;
+    let full = bed
+        .owner("POST", "/ether/api/sessions", r#"{"item":"film0"}"#)
+        .await;
+    assert_eq!(
+        (full.status.as_u16(), full.code()),
+        (503, "too_many_sessions".into())
+    );
+    bed.clock.advance(std::time::Duration::from_secs(600));
+    bed.session("").await;
+    let path = format!("/ether/api/sessions/{}", first["id"].as_str().unwrap());
+    let displaced = bed.owner("GET", &path, "").await.json();
+    assert_eq!(displaced["ended"]["code"], "displaced");
+}
+
+#[tokio::test]
+async fn the_library_is_listed_paged_and_revalidated() {
+    let bed = Bed::new().await;
+    bed.library
+        .add("film1", bed.film.clone(), facts(film_picture(640, 360), 5));
+    let all = bed.owner("GET", "/ether/api/library", "").await;
+    let json = all.json();
+    let item = &json["items"][0];
+    assert_eq!((&item["id"], &item["durationMs"]), (&FILM.into(), &60_000.into()));
+    assert_eq!(item["picture"], format!("/ether/api/items/{FILM}/picture"));
+    assert_eq!(
+        (&json["scanning"], &json["folders"][0]["state"]),
+        (&false.into(), &"ok".into())
+    );
+    assert_eq!(json["problems"][0]["code"], "not_media");
+    let token = format!("Bearer {OWNER}");
+    let etag = all.header("etag").unwrap().to_owned();
+    let again = [
+        ("Authorization", token.as_str()),
+        ("If-None-Match", etag.as_str()),
+    ];
+    assert_eq!(
+        bed.send("GET", "/ether/api/library", &again, "")
+            .await
+            .status
+            .as_u16(),
+        304
+    );
+    let page = bed.owner("GET", "/ether/api/library?limit=1", "").await.json();
+    assert_eq!(
+        (page["items"].as_array().unwrap().len(), &page["next"]),
+        (1, &FILM.into())
+    );
+    let next = bed
+        .owner("GET", &format!("/ether/api/library?limit=1&after={FILM}"), "")
+        .await
+        .json();
+    assert_eq!(next["items"][0]["id"], "film1");
+    assert_eq!(
+        bed.owner("GET", "/ether/api/library?limit=0", "")
+            .await
+            .status
+            .as_u16(),
+        400
+    );
+    bed.library.broken.store(true, Ordering::SeqCst);
+    let broken = bed.owner("GET", "/ether/api/library", "").await;
+    assert_eq!(
+        (broken.status.as_u16(), broken.header("retry-after")),
+        (503, Some("2"))
+    );
+}
+
+#[tokio::test]
+async fn an_item_tells_its_streams_keeps_its_place_and_has_a_picture() {
+    let bed = Bed::new().await;
+    let item = bed.owner("GET", "/ether/api/items/film0", "").await.json();
+    assert_eq!(
+        (&item["container"], &item["size"]),
+        (&"mp4".into(), &1_000.into())
+    );
+    assert_eq!(
+        (&item["streams"][0]["kind"], &item["streams"][1]["channels"]),
+        (&"video".into(), &2.into())
+    );
+    let token = format!("Bearer {OWNER}");
+    let direct = item["direct"].as_str().unwrap();
+    let file = bed.send("GET", direct, &[("Authorization", &token)], "").await;
+    assert_eq!((file.status.as_u16(), file.body.len()), (200, 1_000));
+    let put = |body: &'static str| bed.owner("PUT", "/ether/api/items/film0/position", body);
+    assert_eq!(
+        put(r#"{"positionMs":1500,"finished":true}"#)
+            .await
+            .status
+            .as_u16(),
+        204
+    );
+    let kept = bed.library.positions.lock().unwrap()[&bed.film_id()];
+    assert_eq!((kept.position_ms, kept.finished), (1_500, Some(true)));
+    assert_eq!(put(r#"{"positionMs":-1}"#).await.status.as_u16(), 400);
+    assert_eq!(
+        bed.owner("PUT", "/ether/api/items/none/position", r#"{"positionMs":1}"#)
+            .await
+            .status
+            .as_u16(),
+        404
+    );
+    let picture = bed.owner("GET", "/ether/api/items/film0/picture", "").await;
+    assert_eq!(
+        (picture.header("content-type"), picture.body.as_slice()),
+        (Some("image/jpeg"), &b"a picture"[..])
+    );
+    bed.library
+        .items
+        .lock()
+        .unwrap()
+        .get_mut(&bed.film_id())
+        .unwrap()
+        .summary
+        .has_picture = false;
+    assert_eq!(
+        bed.owner("GET", "/ether/api/items/film0/picture", "")
+            .await
+            .code(),
+        "no_picture"
+    );
+}
