@@ -360,6 +360,8 @@ impl Supervisor {
             accept_late: plan.from_start,
             until: plan.until,
             reorder: plan::reorder(&self.request),
+            padded: plan.padded,
+            source: (path.clone(), *revision),
             sound_frames: plan::copied_frames(&self.request),
         };
         let progress = Arc::new(AtomicU64::new(0));
@@ -500,15 +502,9 @@ async fn complete(remainder: Box<Remainder>) -> Ended {
         .unwrap_or(Ended::Unreadable)
 }
 
-/// Whether the file is still the one that the facts were read from.
+/// [`reader::check_revision`] off the async threads: a network mount may take its time.
 async fn check_revision(path: &std::path::Path, promised: Revision) -> Result<(), Ended> {
-    let found = match tokio::fs::metadata(path).await {
-        Ok(metadata) => crate::revision_of(&metadata),
-        Err(_) => return Err(Ended::SourceLost),
-    };
-    if found == promised {
-        Ok(())
-    } else {
-        Err(Ended::SourceChanged)
-    }
+    let path = path.to_owned();
+    let check = tokio::task::spawn_blocking(move || reader::check_revision(&path, promised));
+    check.await.unwrap_or(Err(Ended::SourceLost))
 }

@@ -10,7 +10,7 @@ use ether_encoder::{
     AudioAction, AudioCodec, AudioEncode, AudioTrack, Protocol, Request, SegmentContainer, VideoAction,
     VideoCodec, VideoEncode, VideoTrack,
 };
-use ether_media::{Codec, Container, Cut, Facts, Ticks, Timeline};
+use ether_media::{Codec, Container, Cut, Facts, Gap, Ticks, Timeline};
 
 /// Samples of one AAC frame: the grid that encoded sound lies on, whatever run makes it.
 const AAC_FRAME: i64 = 1_024;
@@ -21,6 +21,8 @@ const MAX_BOUNDS: usize = 6_000;
 /// Extra distance before the first segment at which a try starts reading; the one after the last starts at the
 /// beginning of the file.
 const MARGINS: [Ticks; 3] = [Ticks(0), Ticks(10 * Ticks::HZ), Ticks(60 * Ticks::HZ)];
+/// How much earlier than the picture sound may end without silence being added.
+const SOUND_SLACK: Ticks = Ticks(Ticks::HZ / 10);
 /// Media time of one fragment in the pipe, in microseconds.
 const FRAGMENT_MICROS: &str = "100000";
 
@@ -33,6 +35,8 @@ pub struct Plan {
     pub sound: bool,
     /// The segment that the run ends before, where it does not go on to the end.
     pub until: Option<u32>,
+    /// Whether silence is added to the sound where it ends before the picture.
+    pub padded: bool,
     /// Whether it reads from the file's beginning: no later try can start earlier.
     pub from_start: bool,
 }
@@ -93,6 +97,7 @@ pub fn plan(request: &Request, first: u32, attempt: u32, input: &OsStr) -> Plan 
     args.add("pipe:1");
     Plan {
         args: args.0,
+        padded: matches!(sound, Some((_, Sound::Silence))) || needs_padding(request),
         sound: sound.is_some(),
         until: until.and_then(|n| u32::try_from(n).ok()),
         from_start: seek.is_none(),
@@ -232,6 +237,7 @@ fn sound(request: &Request, first: u32) -> Option<(&AudioTrack, Sound)> {
     let over = end.is_some_and(|end| end <= from + Ticks(Ticks::HZ / 10));
     match (&audio.action, over && request.video.is_some()) {
         (AudioAction::Copy, true) => None,
+        (AudioAction::Encode(_), true) if cut_short(&request.facts) => None,
         (AudioAction::Encode(_), true) => Some((audio, Sound::Silence)),
         (_, false) => Some((audio, Sound::Source)),
     }
@@ -343,7 +349,7 @@ fn audio_filters(request: &Request, encode: &AudioEncode, from: Sound, first: u3
                 "aresample={rate},aresample=async=1:min_hard_comp=0.02:first_pts={first_sample},\
                  aformat=sample_fmts=fltp:channel_layouts={layout}"
             );
-            if request.video.is_some() {
+            if needs_padding(request) {
                 filters.push_str(&format!(",apad,atrim=end={end}"));
             }
             filters
@@ -354,6 +360,29 @@ fn audio_filters(request: &Request, encode: &AudioEncode, from: Sound, first: u3
             )
         }
     }
+}
+
+/// Whether encoded sound may end before the picture does. Not where it is known to last, and not where the
+/// file itself is cut short: silence would hide that.
+fn needs_padding(request: &Request) -> bool {
+    let Some(AudioTrack {
+        stream,
+        action: AudioAction::Encode(_),
+    }) = &request.audio
+    else {
+        return false;
+    };
+    let stream = request.facts.stream(*stream);
+    let end = stream
+        .and_then(|s| s.start.zip(s.duration))
+        .map(|(start, duration)| start + duration);
+    let picture = request.timeline.origin() + request.timeline.end();
+    request.video.is_some() && !cut_short(&request.facts) && end.is_none_or(|end| end + SOUND_SLACK < picture)
+}
+
+/// Whether the file ends before its own structure says it does.
+fn cut_short(facts: &Facts) -> bool {
+    facts.gaps.iter().any(|gap| matches!(gap, Gap::Truncated { .. }))
 }
 
 /// FFmpeg's name of the usual layout of so many channels.

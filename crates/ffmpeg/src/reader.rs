@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use ether_encoder::{Ended, SegmentContainer};
+use ether_encoder::{Ended, Revision, SegmentContainer};
 use ether_media::Ticks;
 
 use crate::fragment;
@@ -36,6 +37,10 @@ pub(crate) struct Job {
     pub(crate) accept_late: bool,
     pub(crate) until: Option<u32>,
     pub(crate) reorder: Ticks,
+    /// Whether silence is added to the sound where it ends before the picture.
+    pub(crate) padded: bool,
+    /// The source, and the state of it that was promised.
+    pub(crate) source: (PathBuf, Revision),
     /// Where copied sound starts on the file's clock and the samples of its frames, where both are known.
     pub(crate) sound_frames: Option<(Ticks, u32)>,
 }
@@ -64,11 +69,12 @@ impl Remainder {
         let (first, until) = (self.cutter.job.first, self.cutter.job.until);
         let store = self.cutter.store.clone();
         let end = store.timeline.end();
-        let produced = self.segmenter.produced();
-        let reached = produced.unwrap_or(store.timeline.start(first as usize));
+        // Silence that was added past the end of the picture is not the film.
+        let sounds = self.segmenter.sounds_end().filter(|_| !self.cutter.job.padded);
+        let reached = self.segmenter.produced().max(sounds);
+        let reached = reached.unwrap_or(store.timeline.start(first as usize));
         let last = u32::try_from(store.timeline.segment_of(reached - Ticks(1))).unwrap_or(u32::MAX);
         while let Some((number, table)) = self.segmenter.pop_last() {
-            // Silence that was added past the end of the picture is not the film.
             if number > last || until.is_some_and(|until| number >= until) {
                 continue;
             }
@@ -109,10 +115,7 @@ pub(crate) fn read(pipe: impl Read, store: Arc<Store>, job: Job, progress: &Atom
             Ok(Event::End) => {
                 return match run {
                     Some(run) => ReaderEnd::EndOfPipe(Box::new(run)),
-                    None => ReaderEnd::Failed(Ended::Failed {
-                        status: None,
-                        signal: None,
-                    }),
+                    None => ReaderEnd::Failed(Ended::Unreadable),
                 };
             }
             Err(error) => Err(error.into()),
@@ -254,21 +257,30 @@ impl Cutter {
                         pipe.copy_to(size, &mut io::sink())?;
                         continue;
                     }
-                    if entered != Some(number) && !self.enter(number) {
-                        return Err(Stop::Ended(Ended::Stopped));
+                    if entered != Some(number) {
+                        // What is complete is handed over before this thread may be held back.
+                        self.hand_over(segmenter)?;
+                        if !self.enter(number) {
+                            return Err(Stop::Ended(Ended::Stopped));
+                        }
                     }
                     entered = Some(number);
                     self.keep(pipe, number, size, matches!(placement, Placement::Video(_)))?;
                 }
             }
         }
-        while let Some((number, table)) = segmenter.pop_ready() {
-            self.finish(number, &table).map_err(Stop::Ended)?;
-        }
+        self.hand_over(segmenter)?;
         let produced = segmenter.produced();
         let run = self.job.run;
         if let Some(view) = self.store.lock().run.as_mut().filter(|view| view.id == run) {
             view.produced = produced;
+        }
+        Ok(())
+    }
+
+    fn hand_over(&mut self, segmenter: &mut Segmenter) -> Result<(), Stop> {
+        while let Some((number, table)) = segmenter.pop_ready() {
+            self.finish(number, &table).map_err(Stop::Ended)?;
         }
         Ok(())
     }
@@ -326,6 +338,9 @@ impl Cutter {
     }
 
     fn complete(&mut self, number: u32, table: &Table) -> Result<(), Ended> {
+        // A file that changed while it was read may have given bytes of both states: none of them are served.
+        let (path, revision) = &self.job.source;
+        check_revision(path, *revision)?;
         let run = self.job.run;
         let store = self.store.clone();
         let open = self.open.remove(&number);
@@ -411,6 +426,16 @@ fn ended_by(error: &WriteError) -> Ended {
             tracing::warn!(%error, "scratch space cannot be written");
             Ended::ScratchFull
         }
+    }
+}
+
+/// Whether the file is still the one that the facts were read from. Takes one question to the file system.
+pub(crate) fn check_revision(path: &Path, promised: Revision) -> Result<(), Ended> {
+    let metadata = std::fs::metadata(path).map_err(|_| Ended::SourceLost)?;
+    if crate::revision_of(&metadata) == promised {
+        Ok(())
+    } else {
+        Err(Ended::SourceChanged)
     }
 }
 

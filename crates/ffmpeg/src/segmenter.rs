@@ -15,8 +15,9 @@ use crate::pipe::Sample;
 
 /// How far a copied keyframe may lie from its bound: timestamps of one file read twice differ by rounding only.
 const KEYFRAME_TOLERANCE: Ticks = Ticks(180);
-/// How far behind the picture sound may be in FFmpeg's output, its own limit for interleaving included.
-const SOUND_PATIENCE: Ticks = Ticks(12 * Ticks::HZ);
+/// How far picture and sound may be apart in FFmpeg's output, its own limit for interleaving included. What is
+/// later than that does not come.
+const PATIENCE: Ticks = Ticks(12 * Ticks::HZ);
 /// How late the first picture of an encode may be before the run is taken to have started too late.
 const LATE: Ticks = Ticks(Ticks::HZ / 4);
 
@@ -162,8 +163,17 @@ impl Segmenter {
             lane.as_ref()
                 .is_none_or(|l| l.current.is_some_and(|c| c > number))
         };
-        let ready = passed(&self.video) && (passed(&self.audio) || self.sound_is_overdue(number));
-        if ready { self.pop(number) } else { None }
+        let late = |other: Option<Ticks>| {
+            let bound = self.timeline.start(number as usize + 1) + PATIENCE;
+            other.is_some_and(|end| end > bound)
+        };
+        let pictures = passed(&self.video) || late(self.sounds_end);
+        let sounds = passed(&self.audio) || late(self.pictures_end);
+        if pictures && sounds {
+            self.pop(number)
+        } else {
+            None
+        }
     }
 
     /// The lowest open segment, complete or not: at the end of the pipe nothing more can come for any.
@@ -181,17 +191,17 @@ impl Segmenter {
         }
     }
 
+    /// End of the last sound on the timeline.
+    pub(crate) fn sounds_end(&self) -> Option<Ticks> {
+        self.sounds_end
+    }
+
     fn pop(&mut self, number: u32) -> Option<(u32, Table)> {
         let mut table = self.open.remove(&number)?;
         let later = self.open.values();
         table.next_picture = later.clone().find_map(|t| t.pictures.first()).map(|p| p.pts);
         table.next_sound = later.clone().find_map(|t| t.sounds.first()).map(|s| s.start);
         Some((number, table))
-    }
-
-    fn sound_is_overdue(&self, number: u32) -> bool {
-        let bound = self.timeline.start(number as usize + 1) + SOUND_PATIENCE;
-        self.pictures_end.is_some_and(|end| end > bound)
     }
 
     fn place_picture(&mut self, sample: &Sample) -> Result<Placement, Violation> {

@@ -46,6 +46,24 @@ impl Film {
         Self::open(clip(name))
     }
 
+    pub(crate) fn start(&self, make: Make, scratch: u64) -> Start {
+        self.start_request(self.request(make), scratch)
+    }
+
+    pub(crate) fn start_request(&self, request: Request, scratch: u64) -> Start {
+        let revision = revision_of(&std::fs::metadata(&self.path).unwrap());
+        let input = Input::File {
+            path: self.path.clone(),
+            revision,
+        };
+        Start {
+            request: Arc::new(request),
+            input,
+            scratch,
+            first: 0,
+        }
+    }
+
     /// Start and length of the picture, or of the sound where there is none.
     fn span(&self) -> (Ticks, Ticks) {
         let stream = self.facts.main_video().or(self.facts.main_audio()).unwrap();
@@ -177,20 +195,28 @@ impl Studio {
         request: Request,
         scratch: u64,
     ) -> Arc<dyn Execution> {
-        let revision = revision_of(&std::fs::metadata(&film.path).unwrap());
-        let input = Input::File {
-            path: film.path.clone(),
-            revision,
-        };
-        let start = Start {
-            request: Arc::new(request),
-            input,
-            scratch,
-            first: 0,
-        };
-        let started = self.encoder.start(start).await;
+        let started = self.encoder.start(film.start_request(request, scratch)).await;
         started.outcome.unwrap();
         started.execution
+    }
+
+    /// Another encoder like this one, with its scratch files in `dir`.
+    pub(crate) async fn elsewhere(&self, dir: &Path) -> LocalEncoder {
+        let (spawner, cache) = (self.processes.spawner(), self.dir.path().join("inventory.json"));
+        let inventory = Inventory::load(&spawner, Path::new("ffmpeg"), &cache)
+            .await
+            .unwrap();
+        let clock = self.clock.clone();
+        LocalEncoder::new(LocalOptions {
+            inventory,
+            scratch: dir.to_owned(),
+            spawner,
+            clock,
+        })
+    }
+
+    pub(crate) fn spawner(&self) -> ether_process::Spawner {
+        self.processes.spawner()
     }
 
     pub(crate) fn dir(&self) -> &Path {

@@ -109,7 +109,10 @@ async fn copies_of_irregular_keyframes_keep_their_bounds() {
 async fn sparse_keyframes_are_copied_as_they_are() {
     let shapes = same_from_anywhere("sparse-keyframes.mp4", COPY).await;
     let film = Film::clip("sparse-keyframes.mp4");
-    assert_eq!((shapes.len(), film.request(COPY).timeline.target_duration()), (6, 20));
+    assert_eq!(
+        (shapes.len(), film.request(COPY).timeline.target_duration()),
+        (6, 20)
+    );
     tiles(&film, COPY, &shapes, Ticks(90));
 }
 
@@ -146,7 +149,14 @@ async fn a_clock_that_starts_late_gives_a_timeline_from_zero() {
 
 #[tokio::test]
 async fn an_index_at_the_end_is_copied_and_encoded_alike() {
-    for make in [COPY, Make { copy_video: false, target: 6, ..COPY }] {
+    for make in [
+        COPY,
+        Make {
+            copy_video: false,
+            target: 6,
+            ..COPY
+        },
+    ] {
         let shapes = same_from_anywhere("moov-at-end.mp4", make).await;
         tiles(&Film::clip("moov-at-end.mp4"), make, &shapes, FRAME_25);
     }
@@ -159,7 +169,11 @@ async fn sound_that_ends_early_is_followed_by_silence() {
     tiles(&film, ENCODE, &shapes, FRAME_25);
     for (n, pair) in shapes.windows(2).enumerate() {
         let end = pair[0].sounds.last().map(|(at, d)| at + i64::from(*d));
-        assert_eq!(end, pair[1].sounds.first().map(|s| s.0), "sound breaks after segment {n}");
+        assert_eq!(
+            end,
+            pair[1].sounds.first().map(|s| s.0),
+            "sound breaks after segment {n}"
+        );
     }
     let (at, duration) = *shapes.last().unwrap().sounds.last().unwrap();
     assert!(at + i64::from(duration) >= 59 * 48_000, "sound ends at {at}");

@@ -1,0 +1,352 @@
+//! Bursts, ends and misfortunes: one encoder at a time, an answer for everyone, nothing left behind.
+
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+use ether_encoder::{Encoder, EncoderState, Ended, SegmentContainer, ServeError};
+use ether_media::Ticks;
+
+use super::film::{COPY, ENCODE, Film, INIT, Make, Shape, Studio, clip, fetch, segment};
+
+const ROOMY: u64 = 512 << 20;
+
+#[tokio::test]
+async fn a_cold_burst_starts_one_encoder() {
+    let film = Film::clip("ntsc.mkv");
+    let studio = Studio::open().await;
+    let execution = studio.start(&film, ENCODE, ROOMY).await;
+    let (a, b, c, d, again) = tokio::join!(
+        fetch(&*execution, segment(12)),
+        fetch(&*execution, segment(10)),
+        fetch(&*execution, segment(13)),
+        fetch(&*execution, segment(11)),
+        fetch(&*execution, segment(10)),
+    );
+    for answer in [&a, &c, &d] {
+        assert!(answer.is_ok());
+    }
+    assert_eq!(b.unwrap(), again.unwrap());
+    assert_eq!(execution.observe().runs, 1);
+    studio.close(execution).await;
+}
+
+#[tokio::test]
+async fn an_encoder_is_held_back_by_what_is_fetched_and_ends_on_request() {
+    let film = Film::clip("ntsc.mkv");
+    let studio = Studio::open().await;
+    let execution = studio.start(&film, Make { target: 6, ..COPY }, ROOMY).await;
+    fetch(&*execution, segment(0)).await.unwrap();
+    while execution.observe().state != EncoderState::HeldBack {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let ahead = execution.observe().produced.unwrap();
+    assert!(
+        ahead < Ticks(45 * Ticks::HZ),
+        "{ahead} s were made for a viewer at 0"
+    );
+    execution.retire().await.unwrap();
+    assert!(matches!(
+        execution.serve(segment(1)).await,
+        Err(ServeError::Retired)
+    ));
+    assert_eq!(execution.observe().scratch_used, 0);
+    studio.close(execution).await;
+}
+
+#[tokio::test]
+async fn scratch_is_never_more_than_booked_and_a_slow_viewer_gets_everything() {
+    let film = Film::clip("moov-at-end.mp4");
+    let studio = Studio::open().await;
+    let limit = 64 << 20;
+    let execution = studio.start(&film, COPY, limit).await;
+    let init = fetch(&*execution, INIT).await.unwrap();
+    let count = film.request(COPY).timeline.len() as u32;
+    let mut frames = 0;
+    for n in 0..count {
+        let bytes = fetch(&*execution, segment(n)).await.unwrap();
+        frames += Shape::read(&init, &bytes).pictures.len();
+        let seen = execution.observe();
+        assert!(seen.scratch_used <= seen.scratch_limit && seen.scratch_limit <= limit);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(frames, 1_500);
+    assert_eq!(
+        execution.observe().runs,
+        1,
+        "the encoder was not held back but started over"
+    );
+    studio.close(execution).await;
+}
+
+#[tokio::test]
+async fn a_truncated_source_is_served_to_its_end_and_not_called_a_success() {
+    let film = Film::clip("truncated.mkv");
+    let studio = Studio::open().await;
+    for make in [COPY, ENCODE] {
+        let execution = studio.start(&film, make, ROOMY).await;
+        let count = film.request(make).timeline.len() as u32;
+        let mut ended = None;
+        let mut served = 0;
+        for n in 0..count {
+            match fetch(&*execution, segment(n)).await {
+                Ok(_) => served += 1,
+                Err(ServeError::SourceEnded { at }) => {
+                    ended = Some(at);
+                    break;
+                }
+                Err(other) => panic!("segment {n}: {other}"),
+            }
+        }
+        let seen = execution.observe();
+        let Some(Ended::SourceTruncated { at }) = seen.ended else {
+            panic!("{seen:?}")
+        };
+        assert!((70..76).contains(&(at.as_millis() / 1000)), "ended at {at}");
+        // The keyframes of a copy stop where the source does, so its last segment is the one that is cut short.
+        assert_eq!(ended.is_none(), make.copy_video);
+        if let Some(ended) = ended {
+            assert_eq!(ended, at);
+            // Whatever lies past the end is answered at once, and no encoder is started for it.
+            let past = fetch(&*execution, segment(count - 1)).await;
+            assert_eq!(past, Err(ServeError::SourceEnded { at }));
+            assert_eq!(execution.observe().runs, seen.runs);
+        }
+        assert!(served > 10);
+        execution.retire().await.unwrap();
+    }
+    studio.encoder.join().await;
+}
+
+#[tokio::test]
+async fn a_replaced_source_is_never_mixed_in() {
+    let studio = Studio::open().await;
+    let path = studio.dir().join("film.mkv");
+    std::fs::copy(clip("irregular-keyframes.mkv"), &path).unwrap();
+    let film = Film::open(path.clone());
+    let execution = studio.start(&film, COPY, ROOMY).await;
+    fetch(&*execution, segment(0)).await.unwrap();
+    std::fs::copy(clip("ntsc.mkv"), studio.dir().join("other")).unwrap();
+    std::fs::rename(studio.dir().join("other"), &path).unwrap();
+    let answer = fetch(&*execution, segment(10)).await;
+    assert_eq!(
+        answer,
+        Err(ServeError::Ended {
+            ended: Ended::SourceChanged
+        })
+    );
+    std::fs::remove_file(&path).unwrap();
+    let answer = fetch(&*execution, segment(9)).await;
+    assert_eq!(
+        answer,
+        Err(ServeError::Ended {
+            ended: Ended::SourceLost
+        })
+    );
+    studio.close(execution).await;
+}
+
+#[tokio::test]
+async fn a_killed_encoder_is_reported_and_the_next_request_starts_another() {
+    let film = Film::clip("ntsc.mkv");
+    let studio = Studio::open().await;
+    let execution = studio.start(&film, Make { target: 6, ..ENCODE }, ROOMY).await;
+    fetch(&*execution, INIT).await.unwrap();
+    let waiting = tokio::spawn({
+        let execution = execution.clone();
+        async move { fetch(&*execution, segment(3)).await }
+    });
+    while execution.observe().requested != Some(3) {
+        tokio::task::yield_now().await;
+    }
+    for pid in ffmpegs_reading(&film.path) {
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    }
+    let answer = waiting.await.unwrap();
+    assert!(
+        matches!(
+            answer,
+            Err(ServeError::Ended {
+                ended: Ended::Failed { signal: Some(9), .. }
+            }) | Ok(_)
+        ),
+        "{answer:?}"
+    );
+    assert!(fetch(&*execution, segment(3)).await.is_ok());
+    studio.close(execution).await;
+    assert!(ffmpegs_reading(&film.path).is_empty());
+}
+
+/// FFmpeg processes of this test process that have `path` among their arguments.
+fn ffmpegs_reading(path: &std::path::Path) -> Vec<rustix::process::Pid> {
+    let wanted = path.as_os_str().as_encoded_bytes();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    numbers
+        .filter(|pid| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let parent = stat
+                .rsplit(") ")
+                .next()
+                .and_then(|rest| rest.split(' ').nth(1)?.parse::<u32>().ok());
+            parent == Some(std::process::id()) && line.windows(wanted.len()).any(|part| part == wanted)
+        })
+        .filter_map(rustix::process::Pid::from_raw)
+        .collect()
+}
+
+#[tokio::test]
+async fn a_failing_encoder_says_why_without_paths() {
+    let studio = Studio::open().await;
+    let path = studio.dir().join("secret name.mkv");
+    // A film whose picture cannot be decoded at all: its head, then nothing that FFmpeg understands.
+    std::fs::copy(clip("ntsc.mkv"), &path).unwrap();
+    let mut film = Film::open(path.clone());
+    let facts = std::sync::Arc::make_mut(&mut film.facts);
+    for stream in &mut facts.streams {
+        stream.index += 5;
+    }
+    if let Some(index) = &mut facts.keyframes {
+        index.stream += 5;
+    }
+    let execution = studio.start(&film, ENCODE, ROOMY).await;
+    let answer = fetch(&*execution, segment(0)).await;
+    assert!(
+        matches!(
+            answer,
+            Err(ServeError::Ended {
+                ended: Ended::Failed { status: Some(1), .. }
+            })
+        ),
+        "{answer:?}"
+    );
+    let seen = execution.observe();
+    assert!(!seen.log.is_empty());
+    assert!(!seen.log.join("\n").contains("secret name"), "{:?}", seen.log);
+    studio.close(execution).await;
+}
+
+#[tokio::test]
+async fn a_full_disk_is_its_own_end_and_playing_goes_on_once_there_is_room() {
+    let film = Film::clip("moov-at-end.mp4");
+    let studio = Studio::open().await;
+    let disk = studio.dir().join("disk");
+    std::fs::create_dir(&disk).unwrap();
+    if run(
+        &studio,
+        "mount",
+        &[
+            "-t",
+            "tmpfs",
+            "-o",
+            "size=24m",
+            "ether-test",
+            disk.to_str().unwrap(),
+        ],
+    )
+    .await
+    .is_err()
+    {
+        eprintln!("skipped: this user may not mount a small file system");
+        return;
+    }
+    std::fs::write(disk.join("ballast"), vec![1; 16 << 20]).unwrap();
+    let small = studio.elsewhere(&disk).await;
+    let started = small.start(film.start(COPY, ROOMY)).await;
+    let execution = started.execution;
+    let answer = fetch(&*execution, segment(0)).await;
+    std::fs::remove_file(disk.join("ballast")).unwrap();
+    let again = fetch(&*execution, segment(0)).await;
+    execution.retire().await.unwrap();
+    drop(execution);
+    small.join().await;
+    run(&studio, "umount", &[disk.to_str().unwrap()]).await.unwrap();
+    assert_eq!(
+        answer,
+        Err(ServeError::Ended {
+            ended: Ended::ScratchFull
+        })
+    );
+    assert!(again.is_ok(), "playing does not go on once there is room");
+}
+
+async fn run(studio: &Studio, program: &str, args: &[&str]) -> Result<(), ether_process::RunError> {
+    let mut spec = ether_process::Spec::new(program);
+    spec.args(args);
+    let bounds = ether_process::Bounds {
+        stdin: None,
+        max_output: 4096,
+        deadline: Duration::from_secs(20),
+    };
+    studio.spawner().run_bounded(spec, bounds).await.map(|_| ())
+}
+
+#[tokio::test]
+async fn transport_streams_hold_the_same_pictures_and_join_without_a_break() {
+    for make in [COPY, ENCODE] {
+        let film = Film::clip(if make.copy_video {
+            "irregular-keyframes.mkv"
+        } else {
+            "ntsc.mkv"
+        });
+        let make = Make {
+            container: SegmentContainer::MpegTs,
+            target: 6,
+            ..make
+        };
+        let studio = Studio::open().await;
+        let execution = studio.start(&film, make, ROOMY).await;
+        let count = film.request(make).timeline.len() as u32;
+        let joined = studio.dir().join("joined.ts");
+        let mut all = Vec::new();
+        // Two runs: the second half is made first.
+        let mut parts: Vec<(u32, Vec<u8>)> = Vec::new();
+        for n in (count / 2..count).chain(0..count / 2) {
+            let bytes = fetch(&*execution, segment(n)).await.unwrap();
+            assert_eq!(bytes.len() % 188, 0);
+            parts.push((n, bytes));
+        }
+        parts.sort_by_key(|(n, _)| *n);
+        for (_, bytes) in parts {
+            all.extend_from_slice(&bytes);
+        }
+        std::fs::write(&joined, &all).unwrap();
+        assert!(std::fs::metadata(&joined).unwrap().size() > 0);
+        let report = probe(&studio, &joined).await;
+        let frames: Vec<&str> = report.lines().filter(|l| l.starts_with("video,")).collect();
+        let expected = if make.copy_video { 2_250 } else { 2_877 };
+        assert!(frames.len().abs_diff(expected) <= 1, "{} frames", frames.len());
+        let times: Vec<f64> = frames
+            .iter()
+            .filter_map(|l| l.split(',').nth(1)?.parse().ok())
+            .collect();
+        let mut sorted = times.clone();
+        sorted.sort_by(f64::total_cmp);
+        let longest = sorted.windows(2).map(|w| w[1] - w[0]).fold(0.0, f64::max);
+        assert!(longest < 0.05, "a hole of {longest} s");
+        assert!((sorted[0] - 10.0).abs() < 0.1, "starts at {}", sorted[0]);
+        studio.close(execution).await;
+    }
+}
+
+/// Every packet as `type,pts`, from an FFmpeg that must have nothing to complain about.
+async fn probe(studio: &Studio, file: &std::path::Path) -> String {
+    let mut spec = ether_process::Spec::new("ffprobe");
+    spec.args([
+        "-v",
+        "warning",
+        "-show_entries",
+        "packet=codec_type,pts_time",
+        "-of",
+        "csv=p=0",
+    ]);
+    spec.arg(file).stdout_pipe();
+    let bounds = ether_process::Bounds {
+        stdin: None,
+        max_output: 16 << 20,
+        deadline: Duration::from_secs(60),
+    };
+    let output = studio.spawner().run_bounded(spec, bounds).await.unwrap();
+    assert!(output.stderr.is_empty(), "{:?}", output.stderr);
+    String::from_utf8(output.stdout).unwrap()
+}
