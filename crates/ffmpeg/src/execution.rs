@@ -361,6 +361,7 @@ impl Supervisor {
             until: plan.until,
             reorder: plan::reorder(&self.request),
             padded: plan.padded,
+            cut_short: plan::cut_short(&self.request.facts),
             source: (path.clone(), *revision),
             sound_frames: plan::copied_frames(&self.request),
         };

@@ -381,7 +381,7 @@ fn needs_padding(request: &Request) -> bool {
 }
 
 /// Whether the file ends before its own structure says it does.
-fn cut_short(facts: &Facts) -> bool {
+pub(crate) fn cut_short(facts: &Facts) -> bool {
     facts.gaps.iter().any(|gap| matches!(gap, Gap::Truncated { .. }))
 }
 

@@ -39,6 +39,8 @@ pub(crate) struct Job {
     pub(crate) reorder: Ticks,
     /// Whether silence is added to the sound where it ends before the picture.
     pub(crate) padded: bool,
+    /// Whether the file is known to end before its own structure says it does.
+    pub(crate) cut_short: bool,
     /// The source, and the state of it that was promised.
     pub(crate) source: (PathBuf, Revision),
     /// Where copied sound starts on the file's clock and the samples of its frames, where both are known.
@@ -82,11 +84,12 @@ impl Remainder {
                 return ended;
             }
         }
-        let truncated = until.is_none() && reached + SHORT < end;
+        let cut_short = self.cutter.job.cut_short;
+        let truncated = until.is_none() && (cut_short || reached + SHORT < end);
         store.update(|state| {
             let next = state.run.map_or(first, |view| view.next);
             let missing = until.is_none() && (next as usize) < store.timeline.len();
-            if truncated || missing {
+            if missing {
                 state.source_end = Some(state.source_end.map_or(reached, |known| known.min(reached)));
             }
         });

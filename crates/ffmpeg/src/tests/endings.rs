@@ -82,8 +82,19 @@ async fn scratch_is_never_more_than_booked_and_a_slow_viewer_gets_everything() {
 async fn a_truncated_source_is_served_to_its_end_and_not_called_a_success() {
     let film = Film::clip("truncated.mkv");
     let studio = Studio::open().await;
-    for make in [COPY, ENCODE] {
-        let execution = studio.start(&film, make, ROOMY).await;
+    // The reader may know where the file really ends, or only what its head announces: play what was announced.
+    let mut announced = Film::clip("truncated.mkv");
+    let facts = std::sync::Arc::make_mut(&mut announced.facts);
+    for stream in &mut facts.streams {
+        stream.duration = Some(Ticks(120 * Ticks::HZ));
+    }
+    for (film, make) in [
+        (&film, COPY),
+        (&announced, COPY),
+        (&film, ENCODE),
+        (&announced, ENCODE),
+    ] {
+        let execution = studio.start(film, make, ROOMY).await;
         let count = film.request(make).timeline.len() as u32;
         let mut ended = None;
         let mut served = 0;
@@ -97,19 +108,26 @@ async fn a_truncated_source_is_served_to_its_end_and_not_called_a_success() {
                 Err(other) => panic!("segment {n}: {other}"),
             }
         }
+        // The viewer's answer comes a moment before the process is proved gone and its end is written down.
+        while execution.observe().ended.is_none() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         let seen = execution.observe();
         let Some(Ended::SourceTruncated { at }) = seen.ended else {
             panic!("{seen:?}")
         };
         assert!((70..76).contains(&(at.as_millis() / 1000)), "ended at {at}");
-        // The keyframes of a copy stop where the source does, so its last segment is the one that is cut short.
-        assert_eq!(ended.is_none(), make.copy_video);
         if let Some(ended) = ended {
-            assert_eq!(ended, at);
+            assert!((ended - at).abs() < Ticks(9_000), "{ended} and {at}");
             // Whatever lies past the end is answered at once, and no encoder is started for it.
             let past = fetch(&*execution, segment(count - 1)).await;
-            assert_eq!(past, Err(ServeError::SourceEnded { at }));
+            assert!(matches!(past, Err(ServeError::SourceEnded { .. })));
             assert_eq!(execution.observe().runs, seen.runs);
+        } else {
+            // A copy's keyframes stop where the source does, so its last segment is the one cut short.
+            assert!(
+                make.copy_video || film.facts.main_video().unwrap().duration < Some(Ticks(80 * Ticks::HZ))
+            );
         }
         assert!(served > 10);
         execution.retire().await.unwrap();
