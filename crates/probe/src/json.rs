@@ -175,9 +175,9 @@ fn video(raw: &RawStream, still: bool) -> VideoFacts {
             .filter(|_| !still),
         field_order: match raw.field_order.as_deref() {
             Some("progressive") => Some(FieldOrder::Progressive),
-            // Which field is shown first is the second letter.
-            Some("tt" | "bt") => Some(FieldOrder::TopFirst),
-            Some("bb" | "tb") => Some(FieldOrder::BottomFirst),
+            // FFmpeg writes "tb" and "bt" for fields that are stored line by line, the earlier one first.
+            Some("tt" | "tb") => Some(FieldOrder::TopFirst),
+            Some("bb" | "bt") => Some(FieldOrder::BottomFirst),
             _ => None,
         },
         bit_depth: bit_depth(format),

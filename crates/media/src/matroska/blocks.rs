@@ -11,6 +11,8 @@ pub(super) struct Block {
     /// In units of the segment's timestamp scale.
     pub(super) time: i64,
     pub(super) key: bool,
+    /// Frames in the block.
+    pub(super) frames: u64,
     /// Length in the same units, where the block states it.
     pub(super) duration: Option<u64>,
     /// Where the first frame's data starts, when it is not laced.
@@ -150,17 +152,19 @@ fn parse(bytes: &[u8], body: u64, size: u64, cluster: i64) -> Option<Block> {
     let relative = i16::from_be_bytes(bytes.get(len..len + 2)?.try_into().ok()?);
     let flags = *bytes.get(len + 2)?;
     let head = len as u64 + 3;
+    let laced = flags & 0x06 != 0;
+    let frames = match bytes.get(len + 3) {
+        Some(more) if laced => u64::from(*more) + 1,
+        _ => 1,
+    };
     Some(Block {
         track: track?,
         time: cluster.saturating_add(i64::from(relative)),
         key: flags & 0x80 != 0,
+        frames,
         duration: None,
         data: body + head,
         // Laced blocks begin with a table of sizes: their data is not looked into.
-        size: if flags & 0x06 == 0 {
-            size.saturating_sub(head)
-        } else {
-            0
-        },
+        size: if laced { 0 } else { size.saturating_sub(head) },
     })
 }

@@ -32,6 +32,8 @@ const HEAD_BLOCKS: u64 = 4 << 20;
 const HEAD_NEAR: u64 = 64 << 10;
 /// How much of the last cluster is looked at for the end of every track.
 const TAIL_BLOCKS: u64 = 32 << 20;
+/// How many clusters at the end are looked at.
+const LAST_CLUSTERS: usize = 4;
 /// How much one request of that brings.
 const TAIL_STEP: u64 = 1 << 20;
 /// How much one request of a full scan brings.
@@ -363,14 +365,35 @@ impl Segment {
             .filter_map(|cue| self.start.checked_add(cue.cluster))
             .filter(|at| *at < limit)
             .max();
-        let last = match last {
+        let mut next = match last {
             Some(at) => Some(at),
-            None => self.find_last_cluster(source)?,
+            None => self.find_last_cluster(source, limit)?,
         };
-        let Some(at) = last.filter(|at| limit - at <= TAIL_BLOCKS) else {
-            return Ok(());
-        };
-        let mut walker = Walker::new(at, limit, TAIL_STEP);
+        // The last cluster may hold no block of some track, as where the file is cut.
+        for _ in 0..LAST_CLUSTERS {
+            let Some(at) = next.filter(|at| limit - at <= TAIL_BLOCKS) else {
+                return Ok(());
+            };
+            self.look_at_blocks_from(at, source, seen)?;
+            let all = self.sounds_and_films().all(|track| {
+                let seen = seen.tracks.get(&track.number);
+                seen.is_none_or(|s| s.first.is_none() || s.end.is_some())
+            });
+            if all {
+                return Ok(());
+            }
+            next = self.find_last_cluster(source, at)?;
+        }
+        Ok(())
+    }
+
+    fn look_at_blocks_from(
+        &self,
+        at: u64,
+        source: &mut Source<'_>,
+        seen: &mut Seen,
+    ) -> Result<(), FactsError> {
+        let mut walker = Walker::new(at, self.limit(source), TAIL_STEP);
         loop {
             match walker.next(source) {
                 Ok(Some(block)) => {
@@ -382,26 +405,26 @@ impl Segment {
                         entry.keys.push(block.time);
                     }
                 }
-                Ok(None) => return Ok(()),
                 // Ends are worth a look, not a failure.
-                Err(ReadError::Budget) => return Ok(()),
+                Ok(None) | Err(ReadError::Budget) => return Ok(()),
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// The last cluster of a file without cues: its id, followed by an element that clusters begin with.
-    fn find_last_cluster(&self, source: &mut Source<'_>) -> Result<Option<u64>, FactsError> {
+    /// The last cluster before `before`: its id, followed by an element that clusters begin with.
+    fn find_last_cluster(&self, source: &mut Source<'_>, before: u64) -> Result<Option<u64>, FactsError> {
         let Some(first) = self.first_cluster else {
             return Ok(None);
         };
         let limit = self.limit(source);
-        let mut end = limit;
+        let mut end = before.min(limit);
         while end > first && limit - end < TAIL_BLOCKS {
             let from = end.saturating_sub(TAIL_STEP).max(first);
             // An id that the border of two steps cuts is found with the earlier one.
             let bytes = source.fetch_ahead(from, (end - from + HEADER_MAX).min(limit - from), TAIL_STEP)?;
-            let found = bytes.windows(4).rposition(|w| w == ids::CLUSTER.to_be_bytes());
+            let places = &bytes[..bytes.len().min((end - from) as usize + 3)];
+            let found = places.windows(4).rposition(|w| w == ids::CLUSTER.to_be_bytes());
             if let Some(at) = found
                 && let Some(header) = ElementHeader::parse(&bytes[at..])
                 && matches!(bytes.get(at + header.len), Some(0xe7 | 0xec | 0xbf))
@@ -422,8 +445,9 @@ impl Segment {
                 .iter()
                 .find(|t| t.number == block.track)
                 .and_then(|t| t.frame)
-                .unwrap_or(0);
-            i64::try_from((frame + self.scale / 2) / self.scale).unwrap_or(0)
+                .unwrap_or(0)
+                .saturating_mul(block.frames);
+            i64::try_from((frame.saturating_add(self.scale / 2)) / self.scale).unwrap_or(0)
         })
     }
 
@@ -460,9 +484,12 @@ impl Segment {
         for file in &self.files {
             streams.push(file_stream(streams.len() as u32, file));
         }
+        // The segment's duration counts from zero, wherever its first block lies.
+        let lead = earliest(&streams).max(Ticks::ZERO);
         let duration = self
             .duration
-            .map(|d| Ticks::from_secs_f64(d * self.scale as f64 / 1e9))
+            .map(|d| Ticks::from_secs_f64(d * self.scale as f64 / 1e9) - lead)
+            .filter(|d| *d > Ticks::ZERO)
             // A recording whose writer never came back to fill it in ends where its blocks do.
             .or_else(|| span(&streams).filter(|d| *d > Ticks::ZERO));
         if duration.is_none() {
@@ -515,7 +542,7 @@ impl Segment {
         // The last blocks tell the end; where they were not seen, the writer's statistics do.
         let end = seen
             .and_then(|s| s.end)
-            .map(|end| self.ticks(end))
+            .map(|end| self.ticks(end.saturating_sub(self.delay(track))))
             .or_else(|| tags.and_then(|t| t.duration));
         if let (Some(start), Some(end)) = (stream.start, end)
             && end > start

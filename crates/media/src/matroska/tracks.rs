@@ -20,7 +20,7 @@ pub(super) struct Track {
     pub(super) title: Option<String>,
     pub(super) default: bool,
     pub(super) forced: bool,
-    /// Nanoseconds of one frame, where the track states it.
+    /// Nanoseconds of one frame, where the track states it or the codec fixes it.
     pub(super) frame: Option<u64>,
     /// Nanoseconds that decoding starts before presentation.
     pub(super) delay: u64,
@@ -148,6 +148,10 @@ impl Track {
 
     fn lay_sound(&mut self, found: &Sound, facts: &mut AudioFacts) {
         found.lay_over(facts);
+        if let (Some(samples), Some(rate)) = (found.frame_samples, found.facts.sample_rate) {
+            let nanos = u64::from(samples) * 1_000_000_000 / u64::from(rate);
+            self.frame = self.frame.or(Some(nanos).filter(|n| *n > 0));
+        }
         self.codec_string = found.codec_string.clone().or(self.codec_string.take());
         self.bit_rate = found.bit_rate.or(self.bit_rate);
         if let Some(codec) = &found.codec {
@@ -310,8 +314,9 @@ fn video_facts(video: &Elements<'_>, frame: Option<u64>) -> VideoFacts {
     facts.field_order = match (number(0x9a), video.body(0x9d).map_or(2, uint)) {
         (2, _) => Some(FieldOrder::Progressive),
         (1, 0) => Some(FieldOrder::Progressive),
-        (1, 1 | 14) => Some(FieldOrder::TopFirst),
-        (1, 6 | 9) => Some(FieldOrder::BottomFirst),
+        // Stored apart (1 and 6) or line by line (9 and 14).
+        (1, 1 | 9) => Some(FieldOrder::TopFirst),
+        (1, 6 | 14) => Some(FieldOrder::BottomFirst),
         (1, _) => Some(FieldOrder::Unknown),
         _ => None,
     };

@@ -190,8 +190,9 @@ fn colr(body: &[u8]) -> Option<Color> {
 fn fiel(body: &[u8]) -> Option<FieldOrder> {
     match (body.first()?, body.get(1)?) {
         (1, _) => Some(FieldOrder::Progressive),
-        (2, 1 | 14) => Some(FieldOrder::TopFirst),
-        (2, 6 | 9) => Some(FieldOrder::BottomFirst),
+        // Stored apart (1 and 6) or line by line (9 and 14), the earlier field named first.
+        (2, 1 | 9) => Some(FieldOrder::TopFirst),
+        (2, 6 | 14) => Some(FieldOrder::BottomFirst),
         (2, _) => Some(FieldOrder::Unknown),
         _ => None,
     }

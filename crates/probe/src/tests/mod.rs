@@ -4,6 +4,7 @@ mod oracle;
 mod pictures;
 mod prober;
 mod server;
+mod variants;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
