@@ -90,6 +90,7 @@ pub fn router(surface: Surface) -> Router {
     });
     Router::new()
         .route("/", get(crate::assets::index))
+        .route("/index.html", get(crate::assets::index))
         .route("/assets/{*path}", get(crate::assets::asset))
         .route(
             "/ether/api/sign-in",

@@ -25,6 +25,8 @@ use crate::ports::{Capacity, CapacityRefusal, Library, LibraryError};
 const COMMANDS: usize = 64;
 /// Ended playbacks that are remembered, so that they can be read about.
 const ENDED_REMEMBERED: usize = 128;
+/// Keys of idempotent wishes that are remembered.
+const OPERATIONS_REMEMBERED: usize = 4_096;
 /// A playback that showed no sign of life for this long may make room for another.
 const DISPLACEABLE: Duration = Duration::from_secs(10 * 60);
 
@@ -199,16 +201,23 @@ impl Playbacks {
         let Some(operation) = operation else {
             return self.make(principal, &wish).await;
         };
+        let key = (principal.clone(), operation);
         let entry = {
             let mut book = self.book();
-            let key = (principal.clone(), operation);
+            if book.operations.len() >= OPERATIONS_REMEMBERED {
+                book.tidy();
+                let live = book.playbacks.len();
+                if book.operations.len() >= OPERATIONS_REMEMBERED {
+                    return Err(CreateError::TooMany { live });
+                }
+            }
             let fresh = || {
                 Arc::new(Operation {
                     wish: wish.clone(),
                     made: tokio::sync::Mutex::default(),
                 })
             };
-            Arc::clone(book.operations.entry(key).or_insert_with(fresh))
+            Arc::clone(book.operations.entry(key.clone()).or_insert_with(fresh))
         };
         if entry.wish != wish {
             return Err(CreateError::OperationConflict);
@@ -217,9 +226,19 @@ impl Playbacks {
         if let Some(playback) = made.as_ref().and_then(|id| self.get(id)) {
             return Ok(playback);
         }
-        let playback = self.make(principal, &wish).await?;
-        *made = Some(playback.id.clone());
-        Ok(playback)
+        let playback = self.make(principal, &wish).await;
+        match &playback {
+            Ok(playback) => *made = Some(playback.id.clone()),
+            Err(_) => {
+                // Nothing came of it. Whoever waits for the entry makes their own attempt through it; a key
+                // that nobody waits for is forgotten.
+                let mut book = self.book();
+                if Arc::strong_count(&entry) <= 2 {
+                    book.operations.remove(&key);
+                }
+            }
+        }
+        playback
     }
 
     async fn make(&self, principal: &Principal, wish: &NewPlayback) -> Result<Arc<Playback>, CreateError> {
@@ -369,7 +388,11 @@ fn visible(playback: &Playback, principal: &Principal) -> bool {
 impl Book {
     /// Forgets what need not be remembered any more.
     fn tidy(&mut self) {
-        while self.tasks.try_join_next().is_some() {}
+        while let Some(joined) = self.tasks.try_join_next() {
+            if let Err(error) = joined {
+                tracing::error!(%error, "a session's task failed; what it was charged stays taken");
+            }
+        }
         let ended: Vec<PlaybackId> = self
             .made
             .iter()

@@ -1,1 +1,512 @@
+//! The published contract held against the running server, in both directions: whatever the server answers
+//! stands in `docs/openapi.yaml`, and whatever stands there was answered.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ether_encoder::{Ended, ServeError};
+use serde_json::Value;
+
+use super::bed::{Bed, FILM, OWNER, Reply, Socket, resource};
+
+const CONTRACT: &str = include_str!("../../../../../docs/openapi.yaml");
+const ROUTER: &str = include_str!("../../http.rs");
+
+struct Contract {
+    document: Value,
+    answered: BTreeSet<(String, String, u16)>,
+}
+
+impl Contract {
+    fn read() -> Self {
+        Self {
+            document: serde_yaml_ng::from_str(CONTRACT).unwrap(),
+            answered: BTreeSet::new(),
+        }
+    }
+
+    fn resolve<'a>(&'a self, value: &'a Value) -> &'a Value {
+        match value.get("$ref").and_then(Value::as_str) {
+            Some(reference) => self.document.pointer(&reference[1..]).expect(reference),
+            None => value,
+        }
+    }
+
+    /// Every route, method and status that the contract promises.
+    fn promised(&self) -> BTreeSet<(String, String, u16)> {
+        let mut promised = BTreeSet::new();
+        for (path, methods) in self.document["paths"].as_object().unwrap() {
+            for (method, operation) in methods.as_object().unwrap() {
+                for status in operation["responses"].as_object().into_iter().flatten() {
+                    promised.insert((path.clone(), method.to_uppercase(), status.0.parse().unwrap()));
+                }
+            }
+        }
+        promised
+    }
+
+    /// Holds one answer against the contract.
+    fn hold(&mut self, route: &str, method: &str, status: u16, reply: &Reply) {
+        assert_eq!(
+            reply.status.as_u16(),
+            status,
+            "{method} {route}: {}",
+            String::from_utf8_lossy(&reply.body)
+        );
+        let operation = &self.document["paths"][route][method.to_lowercase()];
+        let promised = &operation["responses"][status.to_string()];
+        assert!(
+            promised.is_object(),
+            "{method} {route} answers {status}, which is not promised"
+        );
+        let promised = self.resolve(promised);
+        for (name, _) in promised["headers"].as_object().into_iter().flatten() {
+            assert!(
+                reply.header(name).is_some(),
+                "{method} {route} {status} has no {name}"
+            );
+        }
+        if let Some(content) = promised["content"].as_object().filter(|_| method != "HEAD") {
+            let sent = reply.header("content-type").unwrap_or_default();
+            let media = content.get(sent);
+            assert!(media.is_some(), "{method} {route} {status} sends {sent}");
+            if let Some(schema) = media.and_then(|media| media.get("schema")) {
+                self.fits(schema, &reply.json(), &format!("{method} {route} {status}"));
+            }
+        } else if method != "HEAD" {
+            assert!(
+                reply.body.is_empty(),
+                "{method} {route} {status} has an unpromised body"
+            );
+        }
+        self.answered
+            .insert((route.to_owned(), method.to_owned(), status));
+    }
+
+    /// Checks `value` against a schema of the few words that the contract uses. A field that the schema does
+    /// not know is an error: nothing is answered that is not written down.
+    fn fits(&self, schema: &Value, value: &Value, at: &str) {
+        let schema = self.resolve(schema);
+        if let Some(all) = schema["allOf"].as_array() {
+            let mut known = serde_json::Map::new();
+            let mut required = Vec::new();
+            for part in all.iter().map(|part| self.resolve(part)) {
+                known.extend(part["properties"].as_object().cloned().unwrap_or_default());
+                required.extend(part["required"].as_array().cloned().unwrap_or_default());
+            }
+            let merged = serde_json::json!({"type": "object", "properties": known, "required": required});
+            return self.fits(&merged, value, at);
+        }
+        let kinds: Vec<&str> = match &schema["type"] {
+            Value::String(kind) => vec![kind],
+            Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
+            _ => panic!("{at}: a schema without a type"),
+        };
+        let kind = match value {
+            Value::Null => "null",
+            Value::Bool(_) => "boolean",
+            Value::Number(n) if n.is_f64() => "number",
+            Value::Number(_) => "integer",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        };
+        let fitting = kinds.contains(&kind) || (kind == "integer" && kinds.contains(&"number"));
+        assert!(fitting, "{at} is {kind} and should be {kinds:?}");
+        if let Some(allowed) = schema["enum"].as_array() {
+            assert!(allowed.contains(value), "{at} is {value}, which is not listed");
+        }
+        if let (Some(items), Some(values)) = (schema.get("items"), value.as_array()) {
+            for (n, value) in values.iter().enumerate() {
+                self.fits(items, value, &format!("{at}[{n}]"));
+            }
+        }
+        let Some(fields) = value.as_object() else {
+            return;
+        };
+        for name in schema["required"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+        {
+            assert!(fields.contains_key(name), "{at} has no {name}");
+        }
+        if let Some(properties) = schema["properties"].as_object() {
+            for (name, value) in fields {
+                let property = properties.get(name);
+                let property = property.unwrap_or_else(|| panic!("{at}.{name} is not written down"));
+                self.fits(property, value, &format!("{at}.{name}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_route_of_the_router_is_in_the_contract_and_the_other_way_round() {
+    let contract = Contract::read();
+    let written: BTreeSet<&str> = contract.document["paths"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
+    let routed: BTreeSet<String> = ROUTER
+        .split(".route(")
+        .skip(1)
+        .filter_map(|rest| rest.split('"').nth(1))
+        .map(|path| path.replace("{*", "{"))
+        .collect();
+    assert_eq!(written, routed.iter().map(String::as_str).collect());
+}
+
+const ITEM: &str = "/ether/api/items/{id}";
+const SESSIONS: &str = "/ether/api/sessions";
+const SESSION: &str = "/ether/api/sessions/{id}";
+const MULTIVARIANT: &str = "/sessions/media/{sid}/index.m3u8";
+const MEDIA: &str = "/sessions/media/{sid}/{representation}/{resource}";
+const PART: &str = "/library/parts/{part}/{stamp}/{name}";
+
+#[tokio::test]
+async fn what_is_promised_is_answered_and_what_is_answered_is_promised() {
+    let mut contract = Contract::read();
+    let bed = Bed::with(|setup| {
+        setup.encoder.eager = false;
+        setup.file_bytes = 1_000;
+    })
+    .await;
+    page(&mut contract, &bed).await;
+    library(&mut contract, &bed).await;
+    sessions(&mut contract, &bed).await;
+    media(&mut contract, &bed).await;
+    parts(&mut contract, &bed).await;
+    sign_in(&mut contract, &bed).await;
+    bed.library
+        .broken
+        .store(true, std::sync::atomic::Ordering::SeqCst);
+    let broken = bed.owner("GET", "/ether/api/library", "").await;
+    contract.hold("/ether/api/library", "GET", 503, &broken);
+    let missing: Vec<_> = contract
+        .promised()
+        .difference(&contract.answered)
+        .cloned()
+        .collect();
+    assert!(missing.is_empty(), "promised and never answered: {missing:?}");
+}
+
+async fn revalidated(bed: &Bed, path: &str, reply: &Reply) -> Reply {
+    let token = format!("Bearer {OWNER}");
+    let etag = reply.header("etag").unwrap();
+    bed.send(
+        "GET",
+        path,
+        &[("Authorization", &token), ("If-None-Match", etag)],
+        "",
+    )
+    .await
+}
+
+async fn page(contract: &mut Contract, bed: &Bed) {
+    for (route, path) in [
+        ("/", "/"),
+        ("/index.html", "/index.html"),
+        ("/assets/{path}", "/assets/app.js"),
+    ] {
+        let reply = bed.get(path).await;
+        contract.hold(route, "GET", 200, &reply);
+        contract.hold(route, "GET", 304, &revalidated(bed, path, &reply).await);
+    }
+    contract.hold("/", "HEAD", 200, &bed.send("HEAD", "/", &[], "").await);
+    contract.hold("/assets/{path}", "GET", 404, &bed.get("/assets/none.js").await);
+}
+
+async fn library(contract: &mut Contract, bed: &Bed) {
+    let list = "/ether/api/library";
+    let reply = bed.owner("GET", list, "").await;
+    contract.hold(list, "GET", 200, &reply);
+    contract.hold(list, "GET", 304, &revalidated(bed, list, &reply).await);
+    contract.hold(
+        list,
+        "GET",
+        400,
+        &bed.owner("GET", "/ether/api/library?limit=x", "").await,
+    );
+    contract.hold(list, "GET", 401, &bed.get(list).await);
+    let scan = "/ether/api/library/scan";
+    let viewer = format!("Bearer {}", bed.viewer().await);
+    contract.hold(scan, "POST", 202, &bed.owner("POST", scan, "").await);
+    contract.hold(scan, "POST", 401, &bed.send("POST", scan, &[], "").await);
+    contract.hold(
+        scan,
+        "POST",
+        403,
+        &bed.send("POST", scan, &[("Authorization", &viewer)], "").await,
+    );
+    let at = |id: &str, rest: &str| format!("/ether/api/items/{id}{rest}");
+    contract.hold(ITEM, "GET", 200, &bed.owner("GET", &at(FILM, ""), "").await);
+    contract.hold(ITEM, "GET", 401, &bed.get(&at(FILM, "")).await);
+    contract.hold(ITEM, "GET", 404, &bed.owner("GET", &at("none", ""), "").await);
+    let (route, path) = ("/ether/api/items/{id}/picture", at(FILM, "/picture"));
+    let picture = bed.owner("GET", &path, "").await;
+    contract.hold(route, "GET", 200, &picture);
+    contract.hold(route, "GET", 304, &revalidated(bed, &path, &picture).await);
+    contract.hold(route, "GET", 401, &bed.get(&path).await);
+    contract.hold(
+        route,
+        "GET",
+        404,
+        &bed.owner("GET", &at("none", "/picture"), "").await,
+    );
+    let (route, path) = ("/ether/api/items/{id}/position", at(FILM, "/position"));
+    contract.hold(
+        route,
+        "PUT",
+        204,
+        &bed.owner("PUT", &path, r#"{"positionMs":1}"#).await,
+    );
+    contract.hold(route, "PUT", 400, &bed.owner("PUT", &path, "{}").await);
+    contract.hold(route, "PUT", 401, &bed.send("PUT", &path, &[], "{}").await);
+    contract.hold(
+        route,
+        "PUT",
+        404,
+        &bed.owner("PUT", &at("none", "/position"), r#"{"positionMs":1}"#)
+            .await,
+    );
+}
+
+async fn sessions(contract: &mut Contract, bed: &Bed) {
+    let token = format!("Bearer {OWNER}");
+    let keyed = [("Authorization", token.as_str()), ("Idempotency-Key", "k")];
+    let wish = r#"{"item":"film0"}"#;
+    let created = bed.send("POST", SESSIONS, &keyed, wish).await;
+    contract.hold(SESSIONS, "POST", 201, &created);
+    let again = bed
+        .send("POST", SESSIONS, &keyed, r#"{"item":"film0","maxHeight":100}"#)
+        .await;
+    contract.hold(SESSIONS, "POST", 409, &again);
+    for (status, body) in [
+        (201, r#"{"item":"film0","video":"encode","audio":-1}"#),
+        (
+            201,
+            r#"{"item":"film0","client":{"video":["avc1.640034"],"containers":["mp4"]}}"#,
+        ),
+        (400, "nonsense"),
+        (404, r#"{"item":"none"}"#),
+        (422, r#"{"item":"film0","audio":9}"#),
+        (501, r#"{"item":"film0","protocol":"dash"}"#),
+    ] {
+        contract.hold(SESSIONS, "POST", status, &bed.owner("POST", SESSIONS, body).await);
+    }
+    contract.hold(
+        SESSIONS,
+        "POST",
+        401,
+        &bed.send("POST", SESSIONS, &[], wish).await,
+    );
+    let poor = Bed::with(|setup| setup.capacity.milli_slots = 0).await;
+    contract.hold(SESSIONS, "POST", 503, &poor.owner("POST", SESSIONS, wish).await);
+    contract.hold(SESSIONS, "GET", 200, &bed.owner("GET", SESSIONS, "").await);
+    contract.hold(SESSIONS, "GET", 401, &bed.get(SESSIONS).await);
+    let id = created.json()["id"].as_str().unwrap().to_owned();
+    let (path, state) = (format!("{SESSIONS}/{id}"), format!("{SESSIONS}/{id}/state"));
+    contract.hold(SESSION, "GET", 200, &bed.owner("GET", &path, "").await);
+    contract.hold(SESSION, "GET", 401, &bed.get(&path).await);
+    contract.hold(
+        SESSION,
+        "GET",
+        404,
+        &bed.owner("GET", "/ether/api/sessions/none", "").await,
+    );
+    let route = "/ether/api/sessions/{id}/state";
+    let playing = r#"{"state":"playing"}"#;
+    contract.hold(route, "POST", 204, &bed.owner("POST", &state, playing).await);
+    contract.hold(
+        route,
+        "POST",
+        400,
+        &bed.owner("POST", &state, r#"{"state":"asleep"}"#).await,
+    );
+    contract.hold(route, "POST", 401, &bed.send("POST", &state, &[], playing).await);
+    contract.hold(
+        route,
+        "POST",
+        404,
+        &bed.owner("POST", "/ether/api/sessions/none/state", playing).await,
+    );
+    contract.hold(SESSION, "DELETE", 204, &bed.owner("DELETE", &path, "").await);
+    contract.hold(SESSION, "DELETE", 401, &bed.send("DELETE", &path, &[], "").await);
+    contract.hold(
+        SESSION,
+        "DELETE",
+        404,
+        &bed.owner("DELETE", "/ether/api/sessions/none", "").await,
+    );
+    contract.hold(route, "POST", 410, &bed.owner("POST", &state, playing).await);
+    contract.hold(SESSION, "GET", 200, &bed.owner("GET", &path, "").await);
+}
+
+async fn media(contract: &mut Contract, bed: &Bed) {
+    let (session, other) = (bed.session("").await, bed.session("").await);
+    let url = session["url"].as_str().unwrap();
+    let foreign = other["url"].as_str().unwrap().split_once('?').unwrap().1;
+    let bare = |url: &str| url.split_once('?').unwrap().0.to_owned();
+    let ranged = [("Range", "bytes=0-9")];
+    contract.hold(MULTIVARIANT, "GET", 200, &bed.get(url).await);
+    contract.hold(MULTIVARIANT, "GET", 206, &bed.send("GET", url, &ranged, "").await);
+    contract.hold(MULTIVARIANT, "GET", 401, &bed.get(&bare(url)).await);
+    contract.hold(
+        MULTIVARIANT,
+        "GET",
+        403,
+        &bed.get(&format!("{}?{foreign}", bare(url))).await,
+    );
+    contract.hold(MULTIVARIANT, "HEAD", 200, &bed.send("HEAD", url, &[], "").await);
+    let segment = resource(&session, "0.m4s");
+    let mut late = Socket::open(bed.addr).await;
+    late.write("GET", &segment, &[], "").await;
+    bed.until("the encoder", || bed.encoder.started() == 1).await;
+    contract.hold(MEDIA, "GET", 503, &bed.as_time_passes(late.read("GET")).await);
+    let running = bed
+        .owner(
+            "GET",
+            &format!("{SESSIONS}/{}", session["id"].as_str().unwrap()),
+            "",
+        )
+        .await;
+    contract.hold(SESSION, "GET", 200, &running);
+    assert!(running.json()["encoder"].is_object());
+    let puppet = bed.encoder.newest();
+    puppet.set(|state| {
+        state.error = Some(ServeError::Ended {
+            ended: Ended::Stalled,
+        })
+    });
+    contract.hold(MEDIA, "GET", 502, &bed.get(&segment).await);
+    puppet.set(|state| state.eager = true);
+    let whole = bed.get(&segment).await;
+    contract.hold(MEDIA, "GET", 200, &whole);
+    contract.hold(MEDIA, "GET", 200, &bed.get(&resource(&session, "header")).await);
+    contract.hold(
+        MEDIA,
+        "GET",
+        200,
+        &bed.get(&resource(&session, "index.m3u8")).await,
+    );
+    contract.hold(MEDIA, "GET", 206, &bed.send("GET", &segment, &ranged, "").await);
+    contract.hold(MEDIA, "GET", 304, &revalidated(bed, &segment, &whole).await);
+    contract.hold(
+        MEDIA,
+        "GET",
+        412,
+        &bed.send("GET", &segment, &[("If-Match", "\"other\"")], "").await,
+    );
+    contract.hold(
+        MEDIA,
+        "GET",
+        416,
+        &bed.send("GET", &segment, &[("Range", "bytes=9999-")], "").await,
+    );
+    contract.hold(MEDIA, "HEAD", 200, &bed.send("HEAD", &segment, &[], "").await);
+    contract.hold(MEDIA, "GET", 401, &bed.get(&bare(&segment)).await);
+    contract.hold(
+        MEDIA,
+        "GET",
+        403,
+        &bed.get(&format!("{}?{foreign}", bare(&segment))).await,
+    );
+    contract.hold(MEDIA, "GET", 404, &bed.get(&resource(&session, "999.m4s")).await);
+    bed.owner(
+        "DELETE",
+        &format!("{SESSIONS}/{}", session["id"].as_str().unwrap()),
+        "",
+    )
+    .await;
+    contract.hold(MEDIA, "GET", 410, &bed.get(&segment).await);
+    contract.hold(MULTIVARIANT, "GET", 410, &bed.get(url).await);
+}
+
+async fn parts(contract: &mut Contract, bed: &Bed) {
+    let session = bed
+        .session(r#""client":{"video":["avc1.640034"],"containers":["mp4"]}"#)
+        .await;
+    let other = bed.session("").await;
+    let url = session["url"].as_str().unwrap();
+    let (bare, _) = url.split_once('?').unwrap();
+    let foreign = other["url"].as_str().unwrap().split_once('?').unwrap().1;
+    let whole = bed.get(url).await;
+    contract.hold(PART, "GET", 200, &whole);
+    contract.hold(
+        PART,
+        "GET",
+        206,
+        &bed.send("GET", url, &[("Range", "bytes=0-9")], "").await,
+    );
+    contract.hold(PART, "GET", 304, &revalidated(bed, url, &whole).await);
+    contract.hold(PART, "GET", 401, &bed.get(bare).await);
+    contract.hold(PART, "GET", 403, &bed.get(&format!("{bare}?{foreign}")).await);
+    contract.hold(
+        PART,
+        "GET",
+        404,
+        &bed.owner("GET", &format!("/library/parts/{FILM}/old/a"), "")
+            .await,
+    );
+    contract.hold(
+        PART,
+        "GET",
+        412,
+        &bed.send("GET", url, &[("If-Match", "\"other\"")], "").await,
+    );
+    contract.hold(
+        PART,
+        "GET",
+        416,
+        &bed.send("GET", url, &[("Range", "bytes=9999-")], "").await,
+    );
+    contract.hold(PART, "HEAD", 200, &bed.send("HEAD", url, &[], "").await);
+    // A link that leads to itself is there and cannot be read.
+    std::fs::remove_file(&bed.film).unwrap();
+    std::os::unix::fs::symlink(&bed.film, &bed.film).unwrap();
+    contract.hold(PART, "GET", 502, &bed.get(url).await);
+    bed.owner(
+        "DELETE",
+        &format!("{SESSIONS}/{}", session["id"].as_str().unwrap()),
+        "",
+    )
+    .await;
+    contract.hold(PART, "GET", 410, &bed.get(url).await);
+}
+
+async fn sign_in(contract: &mut Contract, bed: &Bed) {
+    let path = "/ether/api/sign-in";
+    let code = bed.auth.issue_code().unwrap();
+    let body = format!("{{\"code\":\"{}\"}}", code.expose());
+    let signed_in = bed.send("POST", path, &[], &body).await;
+    contract.hold(path, "POST", 200, &signed_in);
+    let viewer = format!("Bearer {}", signed_in.json()["token"].as_str().unwrap());
+    contract.hold(path, "POST", 400, &bed.send("POST", path, &[], "{}").await);
+    contract.hold(path, "POST", 401, &bed.send("POST", path, &[], &body).await);
+    contract.hold(
+        path,
+        "DELETE",
+        204,
+        &bed.send("DELETE", path, &[("Authorization", &viewer)], "").await,
+    );
+    contract.hold(
+        path,
+        "DELETE",
+        401,
+        &bed.send("DELETE", path, &[("Authorization", &viewer)], "").await,
+    );
+    contract.hold(path, "DELETE", 409, &bed.owner("DELETE", path, "").await);
+    bed.clock.advance(Duration::from_secs(1));
+    let mut reply = bed.send("POST", path, &[], &body).await;
+    for _ in 0..20 {
+        if reply.status.as_u16() == 429 {
+            break;
+        }
+        reply = bed.send("POST", path, &[], &body).await;
+    }
+    contract.hold(path, "POST", 429, &reply);
+}
