@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ether_node::{DataDirError, Options, ReadyLine, Standalone, StartError};
-use ether_process::{Config, Processes, Spec};
+use ether_process::{Spawner, Spec};
 use ether_types::{Clock, SystemClock};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -14,8 +14,16 @@ use crate::cli::ServeArgs;
 use crate::status::Status;
 use crate::{log, progress};
 
-/// How long the program that opens a browser may take before it is left alone.
-const BROWSER: Duration = Duration::from_secs(10);
+/// What a program needs to know of the desktop in order to open a window on it.
+const DESKTOP: [&str; 7] = [
+    "PATH",
+    "HOME",
+    "DISPLAY",
+    "WAYLAND_DISPLAY",
+    "XAUTHORITY",
+    "XDG_RUNTIME_DIR",
+    "DBUS_SESSION_BUS_ADDRESS",
+];
 
 /// Serves until a signal ends it.
 pub(crate) fn run(args: ServeArgs) -> Status {
@@ -48,7 +56,7 @@ async fn serve(args: ServeArgs) -> Status {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let open = args.open;
     let started = tokio::select! {
-        started = Standalone::start(options(args, data_dir), clock.clone()) => started,
+        started = Standalone::start(options(args, data_dir), clock) => started,
         () = either(&mut terminate, &mut interrupt) => return Status::Done,
     };
     let server = match started {
@@ -76,7 +84,7 @@ async fn serve(args: ServeArgs) -> Status {
     let background = async {
         tokio::join!(progress::show(server.library()), async {
             if open {
-                open_browser(&url, clock.clone()).await;
+                open_browser(&url, server.spawner()).await;
             }
         });
     };
@@ -150,31 +158,24 @@ fn raise_file_limit() {
 }
 
 /// Asks the desktop to open `url`. Where there is no desktop, the line with the address is enough.
-async fn open_browser(url: &str, clock: Arc<dyn Clock>) {
-    let Ok(processes) = Processes::start(Config::unguarded(clock.clone())) else {
-        return;
-    };
-    let mut spec = Spec::new(Path::new("xdg-open"));
-    spec.arg(url);
-    for name in [
-        "PATH",
-        "HOME",
-        "DISPLAY",
-        "WAYLAND_DISPLAY",
-        "XAUTHORITY",
-        "XDG_RUNTIME_DIR",
-        "DBUS_SESSION_BUS_ADDRESS",
-    ] {
+///
+/// The browser is the viewer's and not ours: it leaves our process group, so that it stays when the server ends.
+async fn open_browser(url: &str, spawner: Spawner) {
+    let mut spec = Spec::new(Path::new("setsid"));
+    spec.args([
+        "-f",
+        "sh",
+        "-c",
+        "exec xdg-open \"$0\" </dev/null >/dev/null 2>&1",
+    ])
+    .arg(url);
+    for name in DESKTOP {
         spec.pass_env(name);
     }
-    match processes.spawner().spawn(spec).await {
-        Ok(mut child) => {
-            tokio::select! {
-                _ = child.exited() => {}
-                () = clock.sleep(BROWSER) => {}
-            }
+    match spawner.spawn(spec).await {
+        Ok(child) => {
+            child.exited().await;
         }
         Err(error) => tracing::warn!(%error, "the page cannot be opened from here"),
     }
-    processes.shutdown().await;
 }

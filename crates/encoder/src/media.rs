@@ -30,7 +30,7 @@ impl ByteStream {
     }
 
     /// The next piece. Cancel-safe: a piece is lost only with the stream itself.
-    pub fn next(&mut self) -> impl Future<Output = Option<std::io::Result<Bytes>>> + '_ {
+    pub fn next_piece(&mut self) -> impl Future<Output = Option<std::io::Result<Bytes>>> + '_ {
         std::future::poll_fn(move |cx| self.poll_next(cx))
     }
 }

@@ -11,7 +11,7 @@ use ether_playback::http::{Hosts, Origins, Server, ServerLimits, ServerReport, S
 use ether_playback::ports::Units;
 use ether_playback::{Auth, GrantKey, GrantKeys, Limits, LocalCapacity, Playbacks, ShutdownReport};
 use ether_probe::{Prober, ProberOptions};
-use ether_process::{Config, Processes, find_program};
+use ether_process::{Config, Processes, Spawner, find_program};
 use ether_store::{Location, MigrateError, OpenError, Store};
 use ether_types::Clock;
 use tokio::net::TcpListener;
@@ -228,6 +228,11 @@ impl Standalone {
         self.auth.issue_code().ok().map(|code| code.expose().to_owned())
     }
 
+    /// Starts programs that end with this server.
+    pub fn spawner(&self) -> Spawner {
+        self.processes.spawner()
+    }
+
     /// How the library is doing, and every change of it.
     pub fn library(&self) -> watch::Receiver<ether_library::Status> {
         self.library.subscribe()
@@ -238,12 +243,15 @@ impl Standalone {
     /// Cancelling leaves some of it running; call it again, or exit: no child process outlives this one.
     pub async fn stop(&self) -> Stopped {
         self.capacity.close();
-        let report = self.playbacks.shutdown().await;
         self.stop.cancel();
-        if let Some(serving) = self.server.lock().await.take() {
-            // A server task that panicked has nothing to report, and its connections are gone.
-            let _ = serving.await;
-        }
+        let serving = self.server.lock().await.take();
+        let joined = async {
+            if let Some(serving) = serving {
+                // A server task that panicked has nothing to report, and its connections are gone.
+                let _ = serving.await;
+            }
+        };
+        let (report, ()) = tokio::join!(self.playbacks.shutdown(), joined);
         self.library.shutdown().await;
         self.encoder.join().await;
         self.processes.shutdown().await;

@@ -248,7 +248,7 @@ pub(crate) async fn fetch(execution: &dyn Execution, resource: Resource) -> Resu
         .expect("an answer within a minute")?;
     let mut stream = served.media.stream(0..served.len);
     let mut bytes = Vec::new();
-    while let Some(piece) = stream.next().await {
+    while let Some(piece) = stream.next_piece().await {
         bytes.extend_from_slice(&piece.unwrap());
     }
     assert_eq!(bytes.len() as u64, served.len);
