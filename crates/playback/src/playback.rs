@@ -237,7 +237,10 @@ impl Playback {
     fn explain(&self, error: ServeError) -> MediaError {
         match error {
             ServeError::NoSuchResource { .. } => MediaError::NoSuchResource,
-            ServeError::SourceEnded { at } => MediaError::SourceEnded { at },
+            ServeError::SourceEnded { at } => {
+                self.note(Refused::ended(self.clock.now(), &Ended::SourceTruncated { at }));
+                MediaError::SourceEnded { at }
+            }
             ServeError::Refused { refusal, retry_after } => {
                 self.note(Refused::encoder(self.clock.now(), &refusal));
                 MediaError::Refused { refusal, retry_after }

@@ -283,15 +283,21 @@ impl Task {
             debug_assert!(false, "a live execution has its charge");
             return;
         };
+        // Sampled outside the lock: it is the encoder's own code.
+        let sample = execution.observe();
         {
             let mut shared = self.playback.shared();
             shared.execution = None;
-            shared.last = Some(execution.observe());
+            shared.last = Some(sample);
             shared.unproved += 1;
         }
         let (capacity, clock) = (Arc::clone(&self.capacity), Arc::clone(&self.clock));
+        let playback = Arc::clone(&self.playback);
         held.settling.spawn(async move {
             let proof = prove(&*execution, &*clock).await;
+            // Only now has it said its last words.
+            let last = execution.observe();
+            playback.shared().last = Some(last);
             give_back(capacity, clock, charge, proof).await;
             Settled::Retired
         });

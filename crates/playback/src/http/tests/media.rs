@@ -375,6 +375,17 @@ async fn every_way_to_fail_has_its_own_answer() {
         let reply = socket.read("GET").await;
         assert_eq!((reply.status.as_u16(), reply.code()), (status, code.to_owned()));
         let id = session["id"].as_str().unwrap();
+        let report = bed
+            .owner("GET", &format!("/ether/api/sessions/{id}"), "")
+            .await
+            .json();
+        let noted = &report["refusals"][0]["code"];
+        let expected = match code {
+            "source_ended" => "source_truncated",
+            "ended" => "source_changed",
+            other => other,
+        };
+        assert_eq!(noted, expected, "the owner can read why");
         bed.owner("DELETE", &format!("/ether/api/sessions/{id}"), "")
             .await;
     }
