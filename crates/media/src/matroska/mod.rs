@@ -6,6 +6,7 @@
 
 mod blocks;
 mod ebml;
+mod files;
 mod ids;
 mod index;
 mod tracks;
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 
 use blocks::{Block, Walker};
 use ebml::{ElementHeader, Elements, HEADER_MAX, float, text, uint};
+use files::AttachedFile;
 use index::{Cue, SeekHead, TrackTags};
 use tracks::Track;
 
@@ -21,7 +23,6 @@ use crate::facts::{
     Codec, Container, Facts, FactsSource, Gap, Keyframes, Stream, StreamKind, VideoFacts, earliest, span,
 };
 use crate::reader::{FactsError, ReadError, ScanError, Source};
-use crate::still;
 use crate::ticks::Ticks;
 
 const MAX_ELEMENTS: usize = 4096;
@@ -40,8 +41,6 @@ const TAIL_STEP: u64 = 1 << 20;
 const SCAN_STEP: u64 = 512 << 10;
 /// Bytes of a first block that hold any codec's headers.
 const FIRST_DATA: u64 = 4 << 10;
-/// Bytes of a picture that hold its size.
-const PICTURE_HEAD: u64 = 64 << 10;
 
 fn broken(what: &'static str) -> FactsError {
     FactsError::Broken {
@@ -89,13 +88,6 @@ pub(crate) fn scan(
     segment.read_head(source).map_err(broken)?;
     segment.follow_seeks(source).map_err(broken)?;
     segment.scan(source, video.index, progress)
-}
-
-struct AttachedFile {
-    codec: Codec,
-    title: Option<String>,
-    picture: bool,
-    size: Option<(u32, u32)>,
 }
 
 struct Segment {
@@ -246,7 +238,7 @@ impl Segment {
         };
         let body = at + header.len as u64;
         if header.id == ids::ATTACHMENTS {
-            return self.read_attachments(source, body, size);
+            return files::read(source, body, size, &mut self.files);
         }
         if !matches!(
             header.id,
@@ -273,49 +265,6 @@ impl Segment {
             ids::CUES if !cut && self.cues.is_none() => self.cues = Some(index::cues(bytes)),
             ids::TAGS if !cut => self.tags.extend(index::tags(bytes)),
             _ => {}
-        }
-        Ok(())
-    }
-
-    /// Attached files: their names, and the first bytes of the pictures among them.
-    fn read_attachments(&mut self, source: &mut Source<'_>, at: u64, size: u64) -> Result<(), FactsError> {
-        let end = at.saturating_add(size).min(source.len());
-        let mut at = at;
-        let mut file: Option<(String, String)> = None;
-        for _ in 0..MAX_ELEMENTS {
-            if at >= end || self.files.len() >= MAX_TRACKS {
-                break;
-            }
-            let Some(header) = ElementHeader::parse(source.fetch(at, HEADER_MAX)?) else {
-                break;
-            };
-            let body = at + header.len as u64;
-            let size = header.size.unwrap_or(0);
-            match header.id {
-                ids::ATTACHED_FILE => {
-                    file = Some(Default::default());
-                    at = body;
-                    continue;
-                }
-                ids::FILE_NAME | ids::FILE_MEDIA_TYPE => {
-                    let value = text(source.fetch(body, size.min(256))?, 256);
-                    if let Some((name, media_type)) = &mut file {
-                        *(if header.id == ids::FILE_NAME {
-                            name
-                        } else {
-                            media_type
-                        }) = value;
-                    }
-                }
-                ids::FILE_DATA => {
-                    let data = source.fetch(body, size.min(PICTURE_HEAD))?;
-                    // The name and type come first in every writer's files.
-                    let (name, media_type) = file.take().unwrap_or_default();
-                    self.files.push(attached(name, &media_type, data));
-                }
-                _ => {}
-            }
-            at = body.saturating_add(size);
         }
         Ok(())
     }
@@ -482,7 +431,7 @@ impl Segment {
         }
         mark_stills(&mut streams);
         for file in &self.files {
-            streams.push(file_stream(streams.len() as u32, file));
+            streams.push(file.stream(streams.len() as u32));
         }
         // The segment's duration counts from zero, wherever its first block lies.
         let lead = earliest(&streams).max(Ticks::ZERO);
@@ -634,52 +583,5 @@ fn mark_stills(streams: &mut [Stream]) {
         if let StreamKind::Video(video) = &mut stream.kind {
             video.still = true;
         }
-    }
-}
-
-fn attached(name: String, media_type: &str, data: &[u8]) -> AttachedFile {
-    let title = Some(name).filter(|n| !n.is_empty());
-    let picture = match media_type {
-        "image/gif" | "image/jpeg" | "image/png" | "image/tiff" => true,
-        other => other.starts_with("image/") && still::identify(data).1.is_some(),
-    };
-    let codec = match (picture, media_type) {
-        (true, _) => still::identify(data).0,
-        (_, t) if t.contains("truetype") || t == "font/ttf" => Codec::Other("ttf".into()),
-        (_, t) if t.contains("opentype") || t == "font/otf" => Codec::Other("otf".into()),
-        _ => Codec::Other("unknown".into()),
-    };
-    AttachedFile {
-        codec,
-        title,
-        picture,
-        size: picture.then(|| still::identify(data).1).flatten(),
-    }
-}
-
-fn file_stream(index: u32, file: &AttachedFile) -> Stream {
-    let kind = if file.picture {
-        let (width, height) = file.size.unwrap_or((0, 0));
-        StreamKind::Video(VideoFacts {
-            still: true,
-            width,
-            height,
-            ..VideoFacts::default()
-        })
-    } else {
-        StreamKind::Attachment
-    };
-    Stream {
-        index,
-        codec: file.codec.clone(),
-        codec_string: None,
-        language: None,
-        title: file.title.clone(),
-        default: false,
-        forced: false,
-        start: None,
-        duration: None,
-        bit_rate: None,
-        kind,
     }
 }

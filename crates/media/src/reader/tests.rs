@@ -238,6 +238,45 @@ fn an_index_costs_few_requests_wherever_it_lies() {
     }
 }
 
+/// Overwrites the id of the last cue point with that of a void element.
+fn without_last_cue(path: &Path) -> Altered {
+    let bytes = std::fs::read(path).unwrap();
+    let cues = bytes.windows(4).rposition(|w| w == [0x1c, 0x53, 0xbb, 0x6b]).unwrap();
+    let mut at = cues + 4 + bytes[cues + 4].leading_zeros() as usize + 1;
+    if bytes[at] == 0xbf {
+        // A checksum comes first.
+        at += 6;
+    }
+    let mut last = at;
+    // Cue points of FFmpeg are small: one byte of id, one of size.
+    while bytes.get(at) == Some(&0xbb) {
+        last = at;
+        at += 2 + usize::from(bytes[at + 1] & 0x7f);
+    }
+    let mut reader = Altered::new(path);
+    reader.bytes.insert(last as u64, 0xec);
+    reader
+}
+
+#[test]
+fn cues_that_leave_out_a_keyframe_are_not_taken_for_the_whole_list() {
+    let Some(path) = named("ntsc.mkv") else {
+        return;
+    };
+    let whole = read_facts(&mut file(&path), &Limits::default()).unwrap();
+    let mut reader = without_last_cue(&path);
+    let facts = read_facts(&mut reader, &Limits::default()).unwrap();
+    assert_eq!(facts.keyframes, None);
+    assert!(facts.gaps.iter().any(|g| matches!(g, crate::Gap::Keyframes { .. })), "{:?}", facts.gaps);
+    let mut told = Vec::new();
+    let scanned = scan_keyframes(&mut reader, &facts, &Limits::default(), &mut |at| told.push(at)).unwrap();
+    assert_eq!(Some(&scanned), whole.keyframes.as_ref());
+    assert!(told.windows(2).all(|w| w[0] <= w[1]) && told.len() > 2, "{told:?}");
+    let mut later = facts.clone();
+    later.set_keyframes(scanned);
+    assert_eq!(later, whole);
+}
+
 #[test]
 fn answers_in_small_pieces_change_nothing() {
     for name in ["h264-aac-vfr.mp4", "h264-ac3-ass.mkv", "h264-aac-cea608.ts"] {
