@@ -5,7 +5,7 @@
 
 use ether_media::Ticks;
 
-use crate::boxes::{BoxWriter, be16, boxes};
+use crate::boxes::{BoxWriter, be16, boxes, find};
 use crate::pipe::PipeTrack;
 
 /// Track number of the picture in every segment.
@@ -162,13 +162,35 @@ fn visual_entry(track: &PipeTrack) -> Option<Vec<u8>> {
 }
 
 fn audio_entry(track: &PipeTrack) -> Option<Vec<u8>> {
-    let fixed = track.entry.get(..AUDIO_FIXED)?;
+    let (fixed, children) = track.entry.split_at_checked(AUDIO_FIXED)?;
+    let channels = channels(&track.entry_kind, children).or(be16(fixed, 16))?;
     let mut w = BoxWriter::default();
     w.nested(&track.entry_kind, |w| {
-        w.raw(fixed);
-        kept_boxes(w, &track.entry[AUDIO_FIXED..]);
+        w.raw(&fixed[..16]);
+        w.u16(channels);
+        w.raw(&fixed[18..]);
+        kept_boxes(w, children);
     });
     Some(w.bytes)
+}
+
+/// The channel count that belongs into a sample entry, which players overrule by the configuration: versions of
+/// FFmpeg write different ones.
+fn channels(kind: &[u8; 4], children: &[u8]) -> Option<u16> {
+    match kind {
+        b"mp4a" => {
+            let config = decoder_config(find(children, b"esds")?)?;
+            match be16(config.specific, 0)? >> 3 & 0xf {
+                0 => None,
+                7 => Some(8),
+                count => Some(count),
+            }
+        }
+        b"Opus" => find(children, b"dOps")?.get(1).copied().map(u16::from),
+        // ETSI TS 102 366 fixes it, whatever the stream holds.
+        b"ac-3" | b"ec-3" => Some(2),
+        _ => None,
+    }
 }
 
 fn kept_boxes(w: &mut BoxWriter, children: &[u8]) {

@@ -373,3 +373,122 @@ fn read_run(
     }
     Some(dts)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::boxes::BoxWriter;
+
+    /// A stream of one video track: a `moov`, then a fragment of `samples` samples of three bytes.
+    fn stream(samples: u32) -> Vec<u8> {
+        let mut w = BoxWriter::default();
+        w.nested(b"moov", |w| {
+            w.nested(b"trak", |w| {
+                w.full(b"tkhd", 0, 7, |w| {
+                    w.zeros(8);
+                    w.u32(1);
+                });
+                w.nested(b"mdia", |w| {
+                    w.full(b"mdhd", 0, 0, |w| {
+                        w.zeros(8);
+                        w.u32(90_000);
+                    });
+                    w.full(b"hdlr", 0, 0, |w| {
+                        w.u32(0);
+                        w.raw(b"vide");
+                    });
+                    w.nested(b"minf", |w| {
+                        w.nested(b"stbl", |w| {
+                            w.full(b"stsd", 0, 0, |w| {
+                                w.u32(1);
+                                w.nested(b"avc1", |w| w.zeros(78));
+                            });
+                        });
+                    });
+                });
+            });
+        });
+        let head = |offset: u32, w: &mut BoxWriter| {
+            w.nested(b"moof", |w| {
+                w.nested(b"traf", |w| {
+                    w.full(b"tfhd", 0, 0x02_0000, |w| w.u32(1));
+                    w.full(b"tfdt", 1, 0, |w| w.u64((-7_i64) as u64));
+                    w.full(b"trun", 1, 0x301, |w| {
+                        w.u32(samples);
+                        w.u32(offset);
+                        for _ in 0..samples {
+                            w.u32(3_600);
+                            w.u32(3);
+                        }
+                    });
+                });
+            });
+        };
+        let mut measured = BoxWriter::default();
+        head(0, &mut measured);
+        head(measured.bytes.len() as u32 + 8, &mut w);
+        w.nested(b"mdat", |w| w.zeros(3 * samples as usize));
+        w.bytes
+    }
+
+    fn drain(bytes: &[u8]) -> Result<usize, PipeError> {
+        let mut reader = PipeReader::new(bytes);
+        let mut count = 0;
+        loop {
+            match reader.next()? {
+                Event::Tracks(_) => {}
+                Event::Fragment(samples) => {
+                    for sample in samples {
+                        reader.copy_to(u64::from(sample.size), &mut io::sink())?;
+                        count += 1;
+                    }
+                }
+                Event::End => return Ok(count),
+            }
+        }
+    }
+
+    #[test]
+    fn a_time_before_zero_is_read_as_one() {
+        let bytes = stream(2);
+        let mut reader = PipeReader::new(bytes.as_slice());
+        assert!(matches!(reader.next().unwrap(), Event::Tracks(tracks) if tracks.len() == 1));
+        let Event::Fragment(samples) = reader.next().unwrap() else {
+            panic!("no fragment")
+        };
+        assert_eq!((samples[0].dts, samples[1].dts), (-7, 3_593));
+        assert!(matches!(reader.next().unwrap(), Event::End));
+    }
+
+    #[test]
+    fn an_end_inside_a_box_is_an_error_and_one_between_boxes_is_not() {
+        let bytes = stream(4);
+        assert_eq!(drain(&bytes).unwrap(), 4);
+        for cut in 1..bytes.len() {
+            let whole_moov = be32(&bytes, 0).unwrap() as usize;
+            let clean = [
+                whole_moov,
+                whole_moov + be32(&bytes, whole_moov).unwrap() as usize,
+            ]
+            .contains(&cut);
+            assert_eq!(drain(&bytes[..cut]).is_ok(), clean, "cut at {cut}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic_or_loop(
+            flips in proptest::collection::vec((0_usize..600, any::<u8>()), 0..12),
+            samples in 0_u32..20,
+        ) {
+            let mut bytes = stream(samples);
+            for (at, value) in flips {
+                let len = bytes.len();
+                bytes[at % len] = value;
+            }
+            let _ = drain(&bytes);
+        }
+    }
+}

@@ -187,3 +187,54 @@ async fn encoded_sound_has_one_grid_whoever_makes_it() {
         assert_eq!(pair[0].0 + i64::from(pair[0].1), pair[1].0);
     }
 }
+
+/// The current FFmpeg that `make setup` puts beside Debian's.
+fn current_ffmpeg() -> Option<std::path::PathBuf> {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/ffmpeg-current/ffmpeg");
+    let found = root.exists().then_some(root);
+    if found.is_none() {
+        eprintln!("skipped: target/ffmpeg-current has no FFmpeg; `make setup` puts one there");
+    }
+    found
+}
+
+#[tokio::test]
+async fn another_major_version_makes_the_same_segments() {
+    let Some(current) = current_ffmpeg() else { return };
+    for (name, make) in [
+        ("irregular-keyframes.mkv", COPY),
+        ("ntsc.mkv", Make { target: 6, ..ENCODE }),
+    ] {
+        let film = Film::clip(name);
+        let (debian, other) = (Studio::open().await, Studio::with(&current).await);
+        let (a, b) = (
+            debian.start(&film, make, 512 << 20).await,
+            other.start(&film, make, 512 << 20).await,
+        );
+        let init = (fetch(&*a, INIT).await.unwrap(), fetch(&*b, INIT).await.unwrap());
+        for n in [0, 4, 5, 1] {
+            let first = Shape::read(&init.0, &fetch(&*a, segment(n)).await.unwrap());
+            let second = Shape::read(&init.1, &fetch(&*b, segment(n)).await.unwrap());
+            if make.copy_video {
+                assert_eq!(first.difference(&second), None, "{name}: segment {n}");
+            } else {
+                // Encoders may choose other pictures to depend on; what is shown when, and the sound, are ours.
+                let shown = |s: &Shape| {
+                    let mut times: Vec<i64> = s.pictures.iter().map(|p| p.1).collect();
+                    times.sort_unstable();
+                    times
+                };
+                assert_eq!(shown(&first), shown(&second), "{name}: segment {n}");
+                assert_eq!(first.sounds, second.sounds, "{name}: segment {n}");
+            }
+        }
+        if make.copy_video {
+            assert!(
+                init.0 == init.1,
+                "{name}: the initialization segment depends on the version"
+            );
+        }
+        debian.close(a).await;
+        other.close(b).await;
+    }
+}

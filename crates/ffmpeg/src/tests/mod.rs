@@ -3,3 +3,4 @@
 mod endings;
 mod film;
 mod invariant;
+mod plans;

@@ -1,0 +1,265 @@
+//! The exact command line of each kind of run, kept as golden files: a change of one is a change to be read.
+//! `ETHER_BLESS=1` writes them anew.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::Arc;
+
+use ether_encoder::{
+    AudioAction, AudioCodec, AudioEncode, AudioTrack, Protocol, Request, SegmentContainer, VideoAction,
+    VideoCodec, VideoEncode, VideoTrack,
+};
+use ether_media::{
+    AudioFacts, Codec, Container, Facts, FactsSource, Gap, Keyframes, Rational, Stream, StreamKind, Ticks,
+    Timeline, VideoFacts,
+};
+
+use crate::plan::plan;
+
+const FILM: Rational = Rational {
+    num: 24_000,
+    den: 1_001,
+};
+
+fn seconds(s: f64) -> Ticks {
+    Ticks::from_secs_f64(s)
+}
+
+fn stream(index: u32, codec: Codec, length: f64, kind: StreamKind) -> Stream {
+    Stream {
+        index,
+        codec,
+        codec_string: None,
+        language: None,
+        title: None,
+        default: true,
+        forced: false,
+        start: Some(seconds(0.021)),
+        duration: Some(seconds(length)),
+        bit_rate: None,
+        kind,
+    }
+}
+
+fn facts(container: Container, sound: f64) -> Facts {
+    let video = VideoFacts {
+        width: 1920,
+        height: 1080,
+        frame_rate: Some(FILM),
+        ..VideoFacts::default()
+    };
+    let audio = AudioFacts {
+        sample_rate: Some(44_100),
+        channels: Some(6),
+        ..AudioFacts::default()
+    };
+    Facts {
+        container,
+        size: 1 << 20,
+        duration: Some(seconds(20.0)),
+        start: seconds(0.021),
+        streams: vec![
+            stream(0, Codec::H264, 20.0, StreamKind::Video(video)),
+            stream(1, Codec::Ac3, sound, StreamKind::Audio(audio)),
+        ],
+        keyframes: Some(Keyframes {
+            stream: 0,
+            times: (0..5).map(|n| seconds(0.021 + 4.0 * f64::from(n))).collect(),
+        }),
+        source: FactsSource::Native,
+        gaps: Vec::new(),
+    }
+}
+
+fn request(facts: Facts, copy_video: bool, copy_audio: bool, deinterlace: bool) -> Request {
+    let target = seconds(3.0);
+    let (origin, length) = (seconds(0.021), seconds(20.0));
+    let index = facts
+        .keyframes
+        .as_ref()
+        .map(|index| index.times.clone())
+        .unwrap_or_default();
+    let timeline = if copy_video {
+        Timeline::keyframes(origin, length, target, &index)
+    } else {
+        Timeline::grid(origin, length, target, Some(FILM))
+    };
+    let encode = VideoEncode {
+        codec: VideoCodec::H264,
+        width: 1280,
+        height: 720,
+        max_bit_rate: 3_000_000,
+        frame_rate: Some(FILM.into()),
+        deinterlace,
+        level: 31,
+    };
+    let aac = AudioEncode {
+        codec: AudioCodec::Aac,
+        channels: 2,
+        sample_rate: 48_000,
+        bit_rate: 160_000,
+    };
+    Request {
+        facts: Arc::new(facts),
+        protocol: Protocol::Hls {
+            container: SegmentContainer::Fmp4,
+        },
+        timeline: Arc::new(timeline.unwrap()),
+        video: Some(VideoTrack {
+            stream: 0,
+            action: if copy_video {
+                VideoAction::Copy
+            } else {
+                VideoAction::Encode(encode)
+            },
+        }),
+        audio: Some(AudioTrack {
+            stream: 1,
+            action: if copy_audio {
+                AudioAction::Copy
+            } else {
+                AudioAction::Encode(aac)
+            },
+        }),
+    }
+}
+
+#[track_caller]
+fn golden(name: &str, request: &Request, first: u32, attempt: u32) {
+    let plan = plan(request, first, attempt, OsStr::new("/films/-odd 'name' 100%.mkv"));
+    let words = plan.args.iter().map(|a| a.to_str().unwrap().to_owned());
+    let text: String = words.collect::<Vec<_>>().join("\n") + "\n";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("src/tests/plans")
+        .join(format!("{name}.txt"));
+    if std::env::var_os("ETHER_BLESS").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(
+        text, kept,
+        "{name}: read the change, then bless it with ETHER_BLESS=1"
+    );
+}
+
+#[test]
+fn encodes() {
+    golden(
+        "encode-start",
+        &request(facts(Container::Matroska, 20.0), false, false, false),
+        0,
+        0,
+    );
+    golden(
+        "encode-seek",
+        &request(facts(Container::Matroska, 20.0), false, false, false),
+        3,
+        0,
+    );
+    golden(
+        "encode-seek-again",
+        &request(facts(Container::Matroska, 20.0), false, false, false),
+        6,
+        1,
+    );
+    golden(
+        "encode-from-start-at-last",
+        &request(facts(Container::Matroska, 20.0), false, false, false),
+        3,
+        3,
+    );
+    golden(
+        "encode-deinterlaced",
+        &request(facts(Container::Matroska, 20.0), false, false, true),
+        0,
+        0,
+    );
+    golden(
+        "encode-video-copy-audio",
+        &request(facts(Container::Matroska, 20.0), false, true, false),
+        3,
+        0,
+    );
+}
+
+#[test]
+fn sound_that_ends_early() {
+    golden(
+        "encode-padded",
+        &request(facts(Container::Matroska, 9.0), false, false, false),
+        1,
+        0,
+    );
+    golden(
+        "encode-silence",
+        &request(facts(Container::Matroska, 9.0), false, false, false),
+        4,
+        0,
+    );
+    golden(
+        "copy-without-sound",
+        &request(facts(Container::Matroska, 9.0), true, true, false),
+        3,
+        0,
+    );
+    let mut cut = facts(Container::Matroska, 9.0);
+    cut.gaps.push(Gap::Truncated { expected: 1 << 21 });
+    golden("encode-cut-short", &request(cut, false, false, false), 4, 0);
+}
+
+#[test]
+fn transport_streams_are_sought_by_a_known_keyframe_or_from_afar() {
+    golden(
+        "encode-ts-indexed",
+        &request(facts(Container::MpegTs, 20.0), false, false, false),
+        3,
+        0,
+    );
+    let mut unindexed = facts(Container::MpegTs, 20.0);
+    unindexed.keyframes = None;
+    golden(
+        "encode-ts-unindexed",
+        &request(unindexed, false, false, false),
+        6,
+        0,
+    );
+}
+
+#[test]
+fn copies() {
+    golden(
+        "copy-start",
+        &request(facts(Container::Matroska, 20.0), true, true, false),
+        0,
+        0,
+    );
+    golden(
+        "copy-seek-matroska",
+        &request(facts(Container::Matroska, 20.0), true, true, false),
+        2,
+        0,
+    );
+    golden(
+        "copy-seek-mp4",
+        &request(facts(Container::Mp4, 20.0), true, true, false),
+        2,
+        0,
+    );
+    golden(
+        "copy-video-encode-audio",
+        &request(facts(Container::Mp4, 20.0), true, false, false),
+        2,
+        0,
+    );
+}
+
+#[test]
+fn a_very_long_film_is_encoded_in_parts_that_fit_an_argument() {
+    let mut film = request(facts(Container::Matroska, 20.0), false, true, false);
+    let hours = Timeline::grid(Ticks::ZERO, seconds(24.0 * 3600.0), seconds(1.0), Some(FILM)).unwrap();
+    film.timeline = Arc::new(hours);
+    let plan = plan(&film, 10, 0, OsStr::new("film.mkv"));
+    assert_eq!(plan.until, Some(6_010));
+    let longest = plan.args.iter().map(|a| a.len()).max().unwrap();
+    assert!(longest < 128 << 10, "an argument of {longest} bytes");
+}
