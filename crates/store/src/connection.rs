@@ -10,7 +10,14 @@ use crate::value::{Row, RowKind, Sql, Value};
 
 /// How a new connection is made.
 #[derive(Clone)]
-pub(crate) enum Connector {
+pub(crate) struct Connector {
+    pub(crate) to: To,
+    #[cfg(feature = "faults")]
+    pub(crate) faults: std::sync::Arc<crate::faults::Faults>,
+}
+
+#[derive(Clone)]
+pub(crate) enum To {
     Sqlite(Box<SqliteConnectOptions>),
     Postgres(Box<PgConnectOptions>),
 }
@@ -19,6 +26,8 @@ pub(crate) struct Connection {
     wire: Wire,
     /// SQLite's busy timeout as last set, so that it is not set again for nothing.
     busy: Option<Duration>,
+    #[cfg(feature = "faults")]
+    faults: std::sync::Arc<crate::faults::Faults>,
 }
 
 enum Wire {
@@ -26,13 +35,28 @@ enum Wire {
     Postgres(PgConnection),
 }
 
+impl From<To> for Connector {
+    fn from(to: To) -> Self {
+        Self {
+            to,
+            #[cfg(feature = "faults")]
+            faults: std::sync::Arc::default(),
+        }
+    }
+}
+
 impl Connector {
     pub(crate) async fn connect(&self) -> Result<Connection, sqlx::Error> {
-        let wire = match self {
-            Connector::Sqlite(options) => Wire::Sqlite(SqliteConnection::connect_with(options).await?),
-            Connector::Postgres(options) => Wire::Postgres(PgConnection::connect_with(options).await?),
+        let wire = match &self.to {
+            To::Sqlite(options) => Wire::Sqlite(SqliteConnection::connect_with(options).await?),
+            To::Postgres(options) => Wire::Postgres(PgConnection::connect_with(options).await?),
         };
-        Ok(Connection { wire, busy: None })
+        Ok(Connection {
+            wire,
+            busy: None,
+            #[cfg(feature = "faults")]
+            faults: self.faults.clone(),
+        })
     }
 }
 
@@ -43,6 +67,15 @@ impl Connection {
 
     /// Runs a text without parameters, several statements included, and returns every row of all of them.
     pub(crate) async fn raw(&mut self, text: String) -> Result<Vec<Row>, sqlx::Error> {
+        #[cfg(feature = "faults")]
+        let due = self.faults.before()?;
+        let done = self.raw_now(text).await;
+        #[cfg(feature = "faults")]
+        self.faults.after(due)?;
+        done
+    }
+
+    async fn raw_now(&mut self, text: String) -> Result<Vec<Row>, sqlx::Error> {
         let query = sqlx::raw_sql(AssertSqlSafe(text));
         Ok(match &mut self.wire {
             Wire::Sqlite(wire) => rows(query.fetch_all(wire).await?, RowKind::Sqlite),
@@ -51,6 +84,15 @@ impl Connection {
     }
 
     pub(crate) async fn query(&mut self, sql: &Sql, values: &[Value]) -> Result<Vec<Row>, sqlx::Error> {
+        #[cfg(feature = "faults")]
+        let due = self.faults.before()?;
+        let done = self.query_now(sql, values).await;
+        #[cfg(feature = "faults")]
+        self.faults.after(due)?;
+        done
+    }
+
+    async fn query_now(&mut self, sql: &Sql, values: &[Value]) -> Result<Vec<Row>, sqlx::Error> {
         Ok(match &mut self.wire {
             Wire::Sqlite(wire) => {
                 let mut query = sqlx::query::<sqlx::Sqlite>(AssertSqlSafe(sql.0.clone()));
@@ -76,6 +118,15 @@ impl Connection {
     }
 
     pub(crate) async fn execute(&mut self, sql: &Sql, values: &[Value]) -> Result<u64, sqlx::Error> {
+        #[cfg(feature = "faults")]
+        let due = self.faults.before()?;
+        let done = self.execute_now(sql, values).await;
+        #[cfg(feature = "faults")]
+        self.faults.after(due)?;
+        done
+    }
+
+    async fn execute_now(&mut self, sql: &Sql, values: &[Value]) -> Result<u64, sqlx::Error> {
         Ok(match &mut self.wire {
             Wire::Sqlite(wire) => {
                 let mut query = sqlx::query::<sqlx::Sqlite>(AssertSqlSafe(sql.0.clone()));

@@ -13,6 +13,8 @@
 
 mod connection;
 mod error;
+#[cfg(feature = "faults")]
+pub mod faults;
 mod location;
 mod migrate;
 mod pool;

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use sqlx::ConnectOptions as _;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 
-use crate::connection::Connector;
+use crate::connection::{Connector, To};
 use crate::error::{MigrateError, OpenError, StoreError};
 use crate::location::Location;
 use crate::migrate::{self, Component};
@@ -108,7 +108,7 @@ impl Store {
                             ),
                         ])
                         .disable_statement_logging();
-                Self::open_postgres(Connector::Postgres(Box::new(connect)), options, clock).await
+                Self::open_postgres(To::Postgres(Box::new(connect)).into(), options, clock).await
             }
         }
     }
@@ -121,10 +121,11 @@ impl Store {
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(options.open)
             .disable_statement_logging();
-        let connector = Connector::Sqlite(Box::new(base.clone().create_if_missing(true)));
+        let connector = Connector::from(To::Sqlite(Box::new(base.clone().create_if_missing(true))));
         let writer = Arc::new(Pool::new(connector.clone(), 1));
         writer.give_back_loan(writer.take(&deadline).await?);
-        let reading = Connector::Sqlite(Box::new(base.pragma("query_only", "ON")));
+        let mut reading = connector.clone();
+        reading.to = To::Sqlite(Box::new(base.pragma("query_only", "ON")));
         Ok(Self::assemble(
             Engine::Sqlite,
             options,
@@ -141,7 +142,7 @@ impl Store {
             .in_memory(true)
             .filename(":memory:")
             .disable_statement_logging();
-        let connector = Connector::Sqlite(Box::new(connect));
+        let connector = Connector::from(To::Sqlite(Box::new(connect)));
         let connection = connector
             .connect()
             .await
@@ -214,6 +215,12 @@ impl Store {
                 writer,
             }),
         }
+    }
+
+    /// The switch that cuts this store's connections.
+    #[cfg(feature = "faults")]
+    pub fn faults(&self) -> &crate::faults::Faults {
+        &self.inner.connector.faults
     }
 
     /// Which engine is behind the door.

@@ -245,9 +245,12 @@ impl Tables {
         let (connection, permit) = loan.split();
         if connection_lost(&error) {
             abandon(pool, connection, permit).await;
-        } else {
-            // PostgreSQL keeps the transaction in which the lock was refused; SQLite never opened one.
+        } else if connection.is_postgres() {
+            // The server keeps the transaction in which the lock was refused.
             roll_back(pool, connection, permit).await;
+        } else {
+            // SQLite opened none, and the connection is as good as before.
+            pool.give_back(connection, permit);
         }
         Err(StoreError::from_driver(error, deadline.bound))
     }
@@ -341,8 +344,6 @@ async fn roll_back(pool: &Pool, mut connection: Connection, permit: Permit) {
     let answer = tokio::time::timeout(ROLLBACK_BOUND, connection.rollback()).await;
     match answer {
         Ok(Ok(())) => pool.give_back(connection, permit),
-        // SQLite answers so where no transaction was open; that connection is as good as before.
-        Ok(Err(_)) if !connection.is_postgres() => pool.give_back(connection, permit),
         _ => abandon(pool, connection, permit).await,
     }
 }

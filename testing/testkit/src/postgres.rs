@@ -182,6 +182,16 @@ impl Server {
         child.wait_with_output().unwrap()
     }
 
+    /// Makes the server's user the owner of `path`.
+    ///
+    /// # Panics
+    /// Where that is not possible.
+    pub fn give(&self, path: &Path) {
+        if let Some((uid, gid)) = self.user {
+            chown(path, Some(uid), Some(gid)).unwrap();
+        }
+    }
+
     /// Kills the server without a checkpoint, as a crash does. [`Server::run`] brings it back.
     pub fn crash(&mut self) {
         self.end(Signal::Immediate);

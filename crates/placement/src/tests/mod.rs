@@ -2,7 +2,12 @@
 //! everything that can go wrong between the two ends of a connection.
 
 mod conformance;
+mod faults;
 mod input;
 mod model;
+mod plain;
+mod property;
+mod schema;
 mod stories;
 mod world;
+mod year;

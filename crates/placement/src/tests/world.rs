@@ -96,6 +96,8 @@ impl Hand {
 pub(crate) struct World {
     pub(crate) place: Place,
     pub(crate) location: Location,
+    /// The location as text; empty where it has none.
+    pub(crate) url: String,
     pub(crate) store: Store,
     pub(crate) ledger: Ledger,
     pub(crate) joined: Joined,
@@ -139,15 +141,16 @@ impl World {
     pub(crate) async fn with(place: &Place, options: Options) -> World {
         let manual = ManualClock::at(Timestamp::from_micros(START));
         let directory = tempfile::tempdir().unwrap();
-        let location = match place {
-            Place::Memory => Location::SqliteMemory,
-            Place::File => Location::SqliteFile(directory.path().join("ledger.db")),
+        let url = match place {
+            Place::Memory => "sqlite::memory:".to_owned(),
+            Place::File => format!("sqlite:{}", directory.path().join("ledger.db").display()),
             Place::Postgres(server) => {
                 let server = Arc::clone(server);
                 let url = tokio::task::spawn_blocking(move || schema_with_clock(&server));
-                url.await.unwrap().parse().unwrap()
+                url.await.unwrap()
             }
         };
+        let location: Location = url.parse().unwrap();
         let store = open(&location, &manual).await;
         let judge = Judge::default();
         let verifier: Arc<dyn Verifier> = Arc::new(judge.clone());
@@ -162,6 +165,7 @@ impl World {
         World {
             place: place.clone(),
             location,
+            url,
             store,
             ledger,
             joined,
@@ -171,13 +175,38 @@ impl World {
         }
     }
 
+    /// A world around a ledger that was opened on the machine's own clock.
+    pub(crate) fn around(store: Store, ledger: Ledger, location: Location) -> World {
+        let manual = ManualClock::at(Timestamp::from_micros(START));
+        World {
+            place: Place::File,
+            location,
+            url: String::new(),
+            store,
+            ledger,
+            joined: Joined::Foreign {
+                cluster: ClusterId::new("none").unwrap(),
+            },
+            judge: Judge::default(),
+            hand: Hand::Manual(manual, Arc::new(Mutex::new(START))),
+            _directory: None,
+        }
+    }
+
+    /// The same database opened once more, as another process would.
+    pub(crate) async fn open_again(&self) -> Store {
+        match &self.hand {
+            Hand::Manual(clock, _) => open(&self.location, clock).await,
+            Hand::Table(..) => open(&self.location, &ManualClock::default()).await,
+        }
+    }
+
     /// Another coordinator of the same ledger. In memory it shares the one connection.
     pub(crate) async fn join(&self, options: Options) -> Result<(Ledger, Joined), crate::OpenError> {
         let verifier: Arc<dyn Verifier> = Arc::new(self.judge.clone());
-        let store = match (&self.place, &self.hand) {
-            (Place::Memory, _) => self.store.clone(),
-            (_, Hand::Manual(clock, _)) => open(&self.location, clock).await,
-            (_, Hand::Table(..)) => open(&self.location, &ManualClock::default()).await,
+        let store = match &self.place {
+            Place::Memory => self.store.clone(),
+            _ => self.open_again().await,
         };
         Ledger::open(&store, options, Some(verifier)).await
     }

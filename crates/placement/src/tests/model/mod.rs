@@ -19,7 +19,7 @@ use std::sync::Arc;
 use ether_testkit::postgres::{Durability, Server};
 
 use crate::tests::model::broken::Broken;
-use crate::tests::model::explore::{Found, explore};
+use crate::tests::model::explore::explore;
 use crate::tests::model::system::{Bounds, Step, System};
 use crate::tests::world::{LONG, Place, START, World, options};
 

@@ -1,0 +1,8 @@
+//! Everything that can go wrong between the ledger and its database.
+
+mod cancel;
+mod cut;
+mod operations;
+mod outage;
+mod process;
+mod proxy;

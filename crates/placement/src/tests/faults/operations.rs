@@ -1,0 +1,217 @@
+//! The operations that faults hit: each with what must stand before it, and what it must have come to after
+//! it was repeated once.
+
+use std::time::Duration;
+
+use ether_types::{Fence, Timestamp};
+
+use crate::bounds::{Capacity, EvidenceBody, Quota};
+use crate::command::{Admission, Expected, SetPool, SetTarget};
+use crate::evidence::{Author, EvidenceKind};
+use crate::ledger::{Ledger, LedgerError, Retirement};
+use crate::outcome::{PoolSet, Raised, Recorded, Released, Renewed, Reserved, TargetSet};
+use crate::tests::world::{START, World, ask, boot, node, options, scope, session};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    SetPool,
+    SetTarget,
+    Reserve,
+    ReserveAgain,
+    Renew,
+    RenewMany,
+    Retire,
+    Record,
+    Raise,
+    Withdraw,
+    Lookup,
+    LookupMany,
+    Usage,
+}
+
+impl Operation {
+    /// Raising the ceiling comes last: it closes every coordinator that keeps the old number.
+    pub(super) const ALL: [Operation; 13] = [
+        Operation::SetPool,
+        Operation::SetTarget,
+        Operation::Reserve,
+        Operation::ReserveAgain,
+        Operation::Renew,
+        Operation::RenewMany,
+        Operation::Retire,
+        Operation::Record,
+        Operation::Withdraw,
+        Operation::Lookup,
+        Operation::LookupMany,
+        Operation::Usage,
+        Operation::Raise,
+    ];
+
+    /// Whether it changes the ledger, and so its revision, exactly once.
+    pub(super) fn mutates(self) -> bool {
+        !matches!(self, Operation::Lookup | Operation::LookupMany | Operation::Usage)
+    }
+
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|operation| format!("{operation:?}") == name)
+    }
+}
+
+/// Round `n` of one operation: it works on slot `n` and on names of its own.
+#[derive(Clone, Debug)]
+pub(super) struct Round {
+    pub(super) operation: Operation,
+    pub(super) n: u32,
+}
+
+impl Round {
+    fn fence(&self) -> Fence {
+        crate::command::ReserveRequest::new(ask(self.n, "op", 0))
+            .unwrap()
+            .fence(&options().cluster, ether_types::Generation::new(1).unwrap())
+    }
+
+    fn target(&self, incarnation: &str, seen: Option<&str>) -> SetTarget {
+        SetTarget {
+            target: ether_types::TargetId::new(format!("n{}/cpu", self.n)).unwrap(),
+            boot: boot(incarnation),
+            expected: seen.map(boot),
+            admission: Admission::new([(ether_types::Role::Transcode, vec![scope("slots")])]).unwrap(),
+        }
+    }
+
+    fn pool(&self, capacity: u64, expected: Expected) -> SetPool {
+        SetPool {
+            scope: scope(&format!("pool-{}", self.n)),
+            role: ether_types::Role::Transcode,
+            capacity: Capacity::new(capacity).unwrap(),
+            expected,
+        }
+    }
+
+    fn deadline(&self) -> Timestamp {
+        Timestamp::from_micros(START + 60_000_000 + i64::from(self.n))
+    }
+
+    /// What must stand before.
+    pub(super) async fn prepare(&self, world: &World) {
+        let ledger = &world.ledger;
+        match self.operation {
+            Operation::SetPool => {
+                ledger.set_pool(self.pool(1, Expected::Absent)).await.unwrap();
+            }
+            Operation::SetTarget => {
+                ledger.set_target(self.target("one", None)).await.unwrap();
+            }
+            Operation::ReserveAgain => {
+                let fence = world.grant(ask(self.n, "op", 0)).await.fence;
+                world.retire(&fence).await;
+            }
+            Operation::Withdraw => {
+                let mut other = options();
+                other.node = node("other");
+                other.boot = boot(&format!("o{}", self.n));
+                world.join(other).await.unwrap();
+            }
+            Operation::Reserve | Operation::Raise | Operation::Usage => {}
+            Operation::Renew
+            | Operation::RenewMany
+            | Operation::Retire
+            | Operation::Record
+            | Operation::Lookup
+            | Operation::LookupMany => {
+                world.grant(ask(self.n, "op", 0)).await;
+            }
+        }
+    }
+
+    /// Runs it; every outcome is the one of a first or of a repeated call.
+    pub(super) async fn run(&self, ledger: &Ledger) -> Result<(), LedgerError> {
+        match self.operation {
+            Operation::SetPool => {
+                let exactly = Expected::Exactly(Capacity::new(1).unwrap());
+                let set = ledger.set_pool(self.pool(2, exactly)).await?;
+                assert!(matches!(set, PoolSet::Set { .. }), "{set:?}");
+            }
+            Operation::SetTarget => {
+                let set = ledger.set_target(self.target("two", Some("one"))).await?;
+                assert_eq!(set, TargetSet::Set);
+            }
+            Operation::Reserve => reserved(ledger.reserve(ask(self.n, "op", 0)).await?),
+            Operation::ReserveAgain => reserved(ledger.reserve(ask(self.n, "again", 1)).await?),
+            Operation::Renew => renewed(&ledger.renew(self.fence(), self.deadline()).await?),
+            Operation::RenewMany => {
+                let many = vec![(self.fence(), self.deadline())];
+                for answer in ledger.renew_many(many).await? {
+                    renewed(&answer?);
+                }
+            }
+            Operation::Retire => {
+                let retired = ledger.retire(self.fence(), None).await?;
+                assert!(
+                    matches!(retired, Retirement::Proved(Released::Retired { .. })),
+                    "{retired:?}"
+                );
+            }
+            Operation::Record => {
+                let author = Author::Target { boot: boot("w1") };
+                let body = EvidenceBody::new("{}").unwrap();
+                let recorded = ledger.record_evidence(self.fence(), author, EvidenceKind::Reaped, body);
+                let recorded = recorded.await?;
+                assert!(
+                    matches!(recorded, Recorded::Recorded | Recorded::Already),
+                    "{recorded:?}"
+                );
+            }
+            Operation::Raise => {
+                let ceiling = |n: u32| Quota::ceiling(5_000 + u64::from(n)).unwrap();
+                let raised = ledger.raise_ceiling(ceiling(self.n), ceiling(self.n + 1)).await?;
+                assert!(matches!(raised, Raised::Raised { .. }), "{raised:?}");
+            }
+            Operation::Withdraw => {
+                ledger
+                    .withdraw(node("other"), boot(&format!("o{}", self.n)))
+                    .await?;
+            }
+            Operation::Lookup => {
+                assert!(ledger.lookup(session(self.n)).await?.is_some());
+            }
+            Operation::LookupMany => {
+                assert!(ledger.lookup_many(&[session(self.n)]).await?[0].is_some());
+            }
+            Operation::Usage => drop(ledger.usage().await?),
+        }
+        Ok(())
+    }
+}
+
+fn reserved(outcome: Reserved) {
+    assert!(
+        matches!(outcome, Reserved::Granted(_) | Reserved::Replayed(_)),
+        "{outcome:?}"
+    );
+}
+
+fn renewed(outcome: &Renewed) {
+    assert!(matches!(outcome, Renewed::Renewed { .. }), "{outcome:?}");
+}
+
+/// A world with room for every round.
+pub(super) async fn roomy(world: World) -> World {
+    let world = world.ready().await;
+    world.pool("slots", 100_000_000).await;
+    world.pool("scratch", 1_000_000).await;
+    world
+}
+
+/// A fleet whose ceiling is at its lowest, for the rounds of [`Operation::Raise`].
+pub(super) async fn seed_ceiling(world: &World) {
+    let mut fleet = options();
+    fleet.node = node("fleet");
+    fleet.fleet = true;
+    world.join(fleet).await.unwrap();
+}
+
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,0 +1,398 @@
+//! Databases that are killed, full, read-only or held by a stuck client, and many controllers at once.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ether_store::{Bound, Options, Store, StoreError};
+use ether_testkit::postgres::{Durability, Server};
+use ether_types::SystemClock;
+use tokio::sync::oneshot;
+
+use crate::ledger::{Cause, Ledger, LedgerError, Retirement, UnknownOutcome};
+use crate::outcome::{Released, Reserved};
+use crate::sql::Fault;
+use crate::sql::schema::COMPONENT;
+use crate::tests::faults::operations::{PATIENCE, roomy};
+use crate::tests::faults::process;
+use crate::tests::world::{Judge, LONG, Place, World, ask, audit, open_real, options, session};
+
+/// What the database said behind an unknown outcome.
+fn said<T: std::fmt::Debug>(outcome: Result<T, LedgerError>) -> Arc<Fault> {
+    match outcome {
+        Err(LedgerError::Unknown(UnknownOutcome {
+            cause: Cause::Fault(fault),
+        })) => fault,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn soak() -> bool {
+    std::env::var_os("ETHER_SOAK").is_some()
+}
+
+async fn many_controllers(location: &ether_store::Location, url: &str) {
+    let (controllers, cycles) = (64, if soak() { 40 } else { 3 });
+    let store = open_real(location).await;
+    let (ledger, _) = Ledger::open(&store, options(), None).await.unwrap();
+    let setup = World::around(store, ledger.clone(), location.clone());
+    let setup = setup.ready().await;
+    let jobs: Vec<_> = (0..controllers)
+        .map(|index| process::spawn(&format!("controller {url} {index} {cycles}")))
+        .collect();
+    let tables = setup.ledger.tables().clone();
+    // While they work, no look at the pools ever shows more in use than there is.
+    let (stop, mut stopped) = oneshot::channel::<()>();
+    let watch = tokio::spawn(async move {
+        let mut looks = 0;
+        while stopped.try_recv().is_err() {
+            let sql = "SELECT scope FROM placement_pools WHERE used > capacity";
+            assert!(
+                tables.query(LONG, sql, Vec::new()).await.unwrap().is_empty(),
+                "overbooked"
+            );
+            looks += 1;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        looks
+    });
+    for mut job in jobs {
+        let ended = tokio::time::timeout(4 * PATIENCE, job.wait()).await;
+        assert!(
+            ended
+                .expect("a controller waits without bound")
+                .unwrap()
+                .success()
+        );
+    }
+    stop.send(()).unwrap();
+    println!("{} looks", watch.await.unwrap());
+    let usage = setup.ledger.usage().await.unwrap();
+    assert_eq!(
+        (usage.total, usage.retired),
+        (controllers, controllers),
+        "a row each, and nothing stranded"
+    );
+    assert_eq!(setup.used("slots").await, 0);
+    setup.audit().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heavy_sixty_four_controllers_on_one_postgres() {
+    let Some(server) = Server::start(15, Durability::Fast) else {
+        return;
+    };
+    let url = server.fresh_schema();
+    many_controllers(&url.parse().unwrap(), &url).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heavy_sixty_four_controllers_on_one_sqlite_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", directory.path().join("ledger.db").display());
+    many_controllers(&url.parse().unwrap(), &url).await;
+}
+
+/// Reserves and retires through one session until told to stop, settling what has no answer by asking again.
+async fn keep_going(ledger: Ledger, slot: u32, mut stop: tokio::sync::watch::Receiver<bool>) -> u64 {
+    let mut cycles = 0;
+    while !*stop.borrow_and_update() {
+        let request = ask(slot, &format!("op-{cycles}"), cycles);
+        let fence = loop {
+            match ledger.reserve(request.clone()).await {
+                Ok(Reserved::Granted(granted) | Reserved::Replayed(granted)) => break granted.fence,
+                Err(LedgerError::Unknown(_)) => tokio::time::sleep(Duration::from_millis(5)).await,
+                other => panic!("{other:?}"),
+            }
+        };
+        loop {
+            match ledger.retire(fence.clone(), None).await {
+                Ok(Retirement::Proved(Released::Retired { .. })) => break,
+                Err(LedgerError::Unknown(_)) => tokio::time::sleep(Duration::from_millis(5)).await,
+                other => panic!("{other:?}"),
+            }
+        }
+        cycles += 1;
+    }
+    cycles
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_killed_under_load_loses_and_doubles_nothing() {
+    let Some(mut server) = Server::start(15, Durability::Fast) else {
+        return;
+    };
+    let location = server.fresh_schema().parse().unwrap();
+    let store = open_real(&location).await;
+    let judge = Arc::new(Judge::default());
+    let mut hasty = options();
+    hasty.transaction_timeout = Duration::from_secs(2);
+    hasty.lock_timeout = Duration::from_secs(2);
+    let (ledger, _) = Ledger::open(&store, hasty, Some(judge)).await.unwrap();
+    let world = roomy(World::around(store, ledger.clone(), location)).await;
+
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let load: Vec<_> = (0..8)
+        .map(|slot| tokio::spawn(keep_going(ledger.clone(), slot, stopped.clone())))
+        .collect();
+    for _ in 0..if soak() { 20 } else { 3 } {
+        // Until the load has moved on since the last start.
+        let before = world.ledger.usage().await.unwrap().revision;
+        while world.ledger.usage().await.unwrap().revision < before + 20 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        server = tokio::task::spawn_blocking(move || {
+            server.crash();
+            server.run();
+            server
+        })
+        .await
+        .unwrap();
+    }
+    stop.send(true).unwrap();
+    let mut done = 0;
+    for (slot, load) in (0..8).zip(load) {
+        let cycles = load.await.unwrap();
+        let record = world.ledger.lookup(session(slot)).await.unwrap().unwrap();
+        assert_eq!(
+            record.fence.generation.get(),
+            cycles,
+            "one generation for each cycle of slot {slot}"
+        );
+        done += cycles;
+    }
+    println!("{done} cycles");
+    assert_eq!(world.used("slots").await, 0);
+    world.audit().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sqlite_file_that_cannot_grow_or_be_written_says_so_and_recovers() {
+    let world = roomy(World::new(&Place::File).await).await;
+    let fence = world.grant(ask(0, "op", 0)).await.fence;
+    let pragma = async |text: &'static str| {
+        let tables = world.ledger.tables();
+        tables
+            .write::<_, StoreError, _>(LONG, move |tx| {
+                Box::pin(async move { tx.query(text, &[]).await.map(drop) })
+            })
+            .await
+            .unwrap();
+    };
+    pragma("PRAGMA max_page_count = 1").await;
+    let mut full = None;
+    for slot in 1..2_000 {
+        match world.ledger.reserve(ask(slot, "op", 0)).await {
+            Ok(Reserved::Granted(_)) => {}
+            failed => {
+                full = Some((slot, said(failed)));
+                break;
+            }
+        }
+    }
+    let (slot, fault) = full.expect("the file grew on");
+    assert!(matches!(&*fault, Fault::Store(StoreError::Full(_))), "{fault}");
+    // What needs no room goes on, and with room the lost request goes through.
+    world.ledger.lookup(session(0)).await.unwrap().unwrap();
+    world.retire(&fence).await;
+    pragma("PRAGMA max_page_count = 1000000").await;
+    world.grant(ask(slot, "op", 0)).await;
+
+    pragma("PRAGMA query_only = ON").await;
+    let fault = said(world.ledger.reserve(ask(5_000, "op", 0)).await);
+    assert!(
+        matches!(&*fault, Fault::Store(StoreError::ReadOnly(_))),
+        "{fault}"
+    );
+    assert_eq!(world.ledger.lookup_many(&[session(0)]).await.unwrap().len(), 1);
+    // A consistent lookup takes the write lock, which such a connection does not get.
+    said(world.ledger.lookup(session(0)).await);
+    let store = world.open_again().await;
+    let (again, _) = Ledger::open(&store, options(), None).await.unwrap();
+    let granted = again.reserve(ask(5_000, "op", 0)).await.unwrap();
+    assert!(matches!(granted, Reserved::Granted(_)), "{granted:?}");
+    world.audit().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_postgres_that_is_read_only_says_so_and_recovers() {
+    let Some(server) = Server::start(15, Durability::Fast) else {
+        return;
+    };
+    let server = Arc::new(server);
+    let world = roomy(World::new(&Place::Postgres(Arc::clone(&server))).await).await;
+    world.grant(ask(0, "op", 0)).await;
+    let read_only = |on: &str| {
+        server.sql(&format!("ALTER SYSTEM SET default_transaction_read_only = {on}"));
+        server.sql("SELECT pg_reload_conf()");
+    };
+    read_only("on");
+    // The setting reaches a session when it next looks.
+    let fault = loop {
+        match world.ledger.set_target(target_of(&world)).await {
+            Ok(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            failed => break said(failed),
+        }
+    };
+    assert!(
+        matches!(&*fault, Fault::Store(StoreError::ReadOnly(_))),
+        "{fault}"
+    );
+    assert!(world.ledger.lookup(session(0)).await.unwrap().is_some());
+    assert!(world.ledger.lookup_many(&[session(0)]).await.unwrap()[0].is_some());
+    server.sql("SET default_transaction_read_only = off; ALTER SYSTEM RESET default_transaction_read_only");
+    server.sql("SELECT pg_reload_conf()");
+    while world.ledger.set_target(target_of(&world)).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    world.grant(ask(1, "op", 0)).await;
+    world.audit().await;
+}
+
+/// A target that no call before has set, so that setting it is a write.
+fn target_of(_: &World) -> crate::command::SetTarget {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    crate::command::SetTarget {
+        target: ether_types::TargetId::new(format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed))).unwrap(),
+        boot: crate::tests::world::boot("b"),
+        expected: None,
+        admission: crate::command::Admission::default(),
+    }
+}
+
+/// A small file system of its own; `None` where this machine does not allow one.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    fn new(size: &str) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        mount(
+            &["-t", "tmpfs", "-o", &format!("size={size},mode=0777"), "tmpfs"],
+            directory.path(),
+        )
+        .then_some(Self(directory))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        run("umount", &["-l".as_ref(), self.0.path().as_os_str()]);
+    }
+}
+
+fn mount(options: &[&str], at: &Path) -> bool {
+    let mut words: Vec<&std::ffi::OsStr> = options.iter().map(std::ffi::OsStr::new).collect();
+    words.push(at.as_os_str());
+    run("mount", &words)
+}
+
+#[allow(clippy::disallowed_methods, reason = "a test sets up a file system to fill")]
+fn run(program: &str, words: &[&std::ffi::OsStr]) -> bool {
+    let output = std::process::Command::new(program).args(words).output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_postgres_whose_disk_is_full_says_so_and_recovers() {
+    let Some(small) = Small::new("1500k") else {
+        println!("skipped: no file system can be mounted here");
+        return;
+    };
+    let Some(server) = Server::start(15, Durability::Fast) else {
+        return;
+    };
+    // The tables' own disk, apart from the log's: a full log stops the server itself.
+    server.give(small.0.path());
+    let place = small.0.path().display();
+    server.sql(&format!("CREATE TABLESPACE small LOCATION '{place}'"));
+    let url = format!("{}&options[default_tablespace]=small", server.fresh_schema());
+    let store = open_real(&url.parse().unwrap()).await;
+    let (ledger, _) = Ledger::open(&store, options(), Some(Arc::new(Judge::default())))
+        .await
+        .unwrap();
+    let world = roomy(World::around(store, ledger, url.parse().unwrap())).await;
+    let fence = world.grant(ask(0, "op", 0)).await.fence;
+    let ballast = small.0.path().join("ballast");
+    let filled = std::fs::write(&ballast, vec![0; 4 << 20]);
+    assert!(filled.is_err(), "the disk is not small");
+    let mut full = None;
+    for slot in 1..5_000 {
+        match world.ledger.reserve(ask(slot, "op", 0)).await {
+            Ok(Reserved::Granted(_)) => {}
+            failed => {
+                full = Some((slot, said(failed)));
+                break;
+            }
+        }
+    }
+    let (slot, fault) = full.expect("the disk never filled");
+    assert!(matches!(&*fault, Fault::Store(StoreError::Full(_))), "{fault}");
+    assert!(world.ledger.lookup(session(0)).await.unwrap().is_some());
+    std::fs::remove_file(ballast).unwrap();
+    world.retire(&fence).await;
+    world.grant(ask(slot, "op", 0)).await;
+    world.audit().await;
+}
+
+/// A client that holds the lock and stops: others wait for their bound, readers not at all, and the server
+/// ends the transaction that stands idle.
+async fn a_stuck_holder(location: ether_store::Location) {
+    let store = open_real(&location).await;
+    let judge = Arc::new(Judge::default());
+    let mut hasty = options();
+    hasty.lock_timeout = Duration::from_millis(100);
+    let (ledger, _) = Ledger::open(&store, hasty, Some(judge)).await.unwrap();
+    let (patient, _) = Ledger::open(&store, options(), None).await.unwrap();
+    let world = roomy(World::around(store, ledger.clone(), location.clone())).await;
+    world.grant(ask(0, "op", 0)).await;
+
+    let short = Options {
+        statement: Duration::from_secs(1),
+        ..Options::default()
+    };
+    let other = Store::open(&location, short, Arc::new(SystemClock::new()))
+        .await
+        .unwrap();
+    let other = other.component(&COMPONENT).await.unwrap();
+    let (held, holds) = oneshot::channel();
+    // On SQLite nobody but the holder's own bound ends it; on PostgreSQL the server does so before.
+    let bound = Bound::of(Duration::from_secs(4));
+    let stuck = tokio::spawn(async move {
+        other
+            .write::<(), StoreError, _>(bound, |_tx| {
+                Box::pin(async move {
+                    held.send(()).unwrap();
+                    std::future::pending().await
+                })
+            })
+            .await
+    });
+    holds.await.unwrap();
+    let fault = said(ledger.reserve(ask(1, "op", 0)).await);
+    assert!(matches!(&*fault, Fault::Store(StoreError::Busy(_))), "{fault}");
+    assert!(
+        ledger.lookup_many(&[session(0)]).await.unwrap()[0].is_some(),
+        "readers do not wait"
+    );
+    let granted = patient.reserve(ask(1, "op", 0)).await.unwrap();
+    assert!(matches!(granted, Reserved::Granted(_)), "{granted:?}");
+    assert!(stuck.await.unwrap().is_err());
+    audit(ledger.tables()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stuck_holder_of_the_lock_on_postgres_is_bounded() {
+    if let Some(server) = Server::start(15, Durability::Fast) {
+        a_stuck_holder(server.fresh_schema().parse().unwrap()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stuck_holder_of_the_lock_on_sqlite_is_bounded() {
+    let directory = tempfile::tempdir().unwrap();
+    a_stuck_holder(ether_store::Location::SqliteFile(
+        directory.path().join("ledger.db"),
+    ))
+    .await;
+}

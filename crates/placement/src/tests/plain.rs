@@ -1,0 +1,218 @@
+//! The rules once more, as plainly as they can be written, to compare the real thing with.
+//!
+//! Nothing is shared with `decide`: sums are formed anew for every question, and history is kept whole.
+
+use std::collections::BTreeMap;
+
+/// One request of a history. Small numbers, so that histories collide.
+#[derive(Clone, Debug)]
+pub(super) enum Move {
+    Reserve {
+        slot: u32,
+        operation: u32,
+        expected: u64,
+        target: usize,
+        units: u64,
+        lease: i64,
+    },
+    /// Renews the `pick`th assignment that was ever granted.
+    Renew {
+        pick: usize,
+        ahead: i64,
+    },
+    Retire {
+        pick: usize,
+    },
+    Pool {
+        scope: usize,
+        capacity: u64,
+    },
+    /// Replaces a target's incarnation, by somebody who saw `seen`.
+    Target {
+        target: usize,
+        seen: u32,
+        next: u32,
+    },
+    Wait {
+        seconds: i64,
+    },
+}
+
+/// What a move came to, in one word and a number.
+pub(super) type Answer = (&'static str, i64);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Granted {
+    pub(super) slot: u32,
+    pub(super) generation: u64,
+    pub(super) operation: u32,
+    pub(super) expected: u64,
+    pub(super) target: usize,
+    pub(super) incarnation: u32,
+    pub(super) units: u64,
+    pub(super) lease: i64,
+    pub(super) first: i64,
+    pub(super) deadline: i64,
+    pub(super) retired: bool,
+}
+
+/// The plain ledger. Two targets; each takes from a scope of its own and from one that both share.
+#[derive(Clone, Debug)]
+pub(super) struct Plain {
+    pub(super) now: i64,
+    pub(super) history: Vec<Granted>,
+    pub(super) pools: BTreeMap<usize, u64>,
+    pub(super) incarnations: [u32; 2],
+    pub(super) maximum: i64,
+}
+
+pub(super) const SHARED: usize = 2;
+
+impl Plain {
+    pub(super) fn new(maximum: i64) -> Self {
+        Self {
+            now: 0,
+            history: Vec::new(),
+            pools: BTreeMap::from([(0, 3), (1, 3), (SHARED, 4)]),
+            incarnations: [1, 1],
+            maximum,
+        }
+    }
+
+    pub(super) fn used(&self, scope: usize) -> u64 {
+        let takes = |g: &&Granted| !g.retired && (g.target == scope || scope == SHARED);
+        self.history.iter().filter(takes).map(|g| g.units).sum()
+    }
+
+    fn last(&self, slot: u32) -> Option<&Granted> {
+        self.history.iter().rev().find(|granted| granted.slot == slot)
+    }
+
+    pub(super) fn step(&mut self, step: &Move) -> Answer {
+        match *step {
+            Move::Reserve {
+                slot,
+                operation,
+                expected,
+                target,
+                units,
+                lease,
+            } => self.reserve(slot, operation, expected, target, units, lease),
+            Move::Renew { pick, ahead } => {
+                let Some(index) = self.picked(pick) else {
+                    return ("nothing", 0);
+                };
+                let picked = self.history[index].clone();
+                let current = self.last(picked.slot).map_or(0, |last| last.generation);
+                let deadline = self.now + ahead;
+                if current > picked.generation {
+                    ("superseded", i64::try_from(current).unwrap())
+                } else if picked.retired {
+                    ("retired", 0)
+                } else if self.now >= picked.deadline {
+                    ("expired", picked.deadline)
+                } else if deadline <= picked.deadline {
+                    ("kept", picked.deadline)
+                } else if ahead > self.maximum {
+                    ("too far", self.now + self.maximum)
+                } else {
+                    self.history[index].deadline = deadline;
+                    ("moved", deadline)
+                }
+            }
+            Move::Retire { pick } => {
+                let Some(index) = self.picked(pick) else {
+                    return ("nothing", 0);
+                };
+                let current = self
+                    .last(self.history[index].slot)
+                    .map_or(0, |last| last.generation);
+                if current > self.history[index].generation {
+                    return ("superseded", i64::try_from(current).unwrap());
+                }
+                let already = std::mem::replace(&mut self.history[index].retired, true);
+                ("released", i64::from(already))
+            }
+            Move::Pool { scope, capacity } => {
+                self.pools.insert(scope, capacity);
+                ("set", i64::try_from(capacity).unwrap())
+            }
+            Move::Target { target, seen, next } => {
+                let stands = self.incarnations[target];
+                if stands == next {
+                    ("set", 0)
+                } else if stands == seen {
+                    self.incarnations[target] = next;
+                    ("set", 0)
+                } else {
+                    ("other boot", i64::from(stands))
+                }
+            }
+            Move::Wait { seconds } => {
+                self.now += seconds;
+                ("waited", self.now)
+            }
+        }
+    }
+
+    fn picked(&self, pick: usize) -> Option<usize> {
+        (!self.history.is_empty()).then(|| pick % self.history.len())
+    }
+
+    fn reserve(
+        &mut self,
+        slot: u32,
+        operation: u32,
+        expected: u64,
+        target: usize,
+        units: u64,
+        lease: i64,
+    ) -> Answer {
+        // Whoever reserves names the incarnation that stands, as a controller does.
+        let incarnation = self.incarnations[target];
+        let last = self.last(slot).cloned();
+        if let Some(last) = last.as_ref().filter(|last| last.operation == operation) {
+            let same = (
+                last.expected,
+                last.target,
+                last.incarnation,
+                last.units,
+                last.lease,
+            ) == (expected, target, incarnation, units, lease);
+            return match same {
+                true => ("replayed", last.first),
+                false => ("conflict", i64::try_from(last.generation).unwrap()),
+            };
+        }
+        let current = last.as_ref().map_or(0, |last| last.generation);
+        if current != expected {
+            return ("superseded", i64::try_from(current).unwrap());
+        }
+        if last.is_some_and(|last| !last.retired) {
+            return ("unretired", i64::try_from(current).unwrap());
+        }
+        if lease > self.maximum {
+            return ("too long", self.maximum);
+        }
+        for scope in [target, SHARED] {
+            let left = self.pools[&scope].saturating_sub(self.used(scope));
+            if units > left {
+                return ("no capacity", i64::try_from(left).unwrap());
+            }
+        }
+        self.history.push(Granted {
+            slot,
+            generation: current + 1,
+            operation,
+            expected,
+            target,
+            incarnation,
+            units,
+            lease,
+            first: self.now + lease,
+            deadline: self.now + lease,
+            retired: false,
+        });
+        ("granted", self.now + lease)
+    }
+}

@@ -1,0 +1,250 @@
+//! Random histories of several controllers against the plain model (P23): the same answer at every step, and
+//! after it used units that are the sum of unretired claims and generations that only grew.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ether_testkit::postgres::{Durability, Server};
+use ether_types::{Fence, Generation, OperationId, Role, TargetId, Timestamp};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use crate::bounds::{Capacity, Lease};
+use crate::command::{Admission, Command, Expected, Reserve, ReserveRequest, SetPool, SetTarget};
+use crate::outcome::{Mismatch, Outcome, PoolSet, Released, Renewed, Reserved, TargetSet};
+use crate::tests::plain::{Answer, Granted, Move, Plain, SHARED};
+use crate::tests::world::{Place, START, World, ask, boot, claims, options, scope};
+
+const SCOPES: [&str; 3] = ["s0", "s1", "shared"];
+const MAXIMUM: i64 = 20;
+
+fn moves() -> impl Strategy<Value = Move> {
+    prop_oneof![
+        6 => (0..4_u32, 0..5_u32, 0..4_u64, 0..2_usize, 1..3_u64, prop_oneof![Just(5_i64), Just(9), Just(21)])
+            .prop_map(|(slot, operation, expected, target, units, lease)| Move::Reserve {
+                slot, operation, expected, target, units, lease
+            }),
+        4 => (any::<prop::sample::Index>(), 0..25_i64)
+            .prop_map(|(pick, ahead)| Move::Renew { pick: pick.index(64), ahead }),
+        4 => any::<prop::sample::Index>().prop_map(|pick| Move::Retire { pick: pick.index(64) }),
+        1 => (0..3_usize, 0..5_u64).prop_map(|(scope, capacity)| Move::Pool { scope, capacity }),
+        1 => (0..2_usize, 1..4_u32, 1..4_u32).prop_map(|(target, seen, next)| Move::Target { target, seen, next }),
+        2 => (1..8_i64).prop_map(|seconds| Move::Wait { seconds }),
+    ]
+}
+
+fn incarnation(number: u32) -> ether_types::BootId {
+    boot(&format!("i{number}"))
+}
+
+fn target(number: usize) -> TargetId {
+    TargetId::new(format!("t{number}")).unwrap()
+}
+
+fn fence(granted: &Granted) -> Fence {
+    let generation = Generation::new(granted.generation).unwrap();
+    request(
+        granted.slot,
+        granted.operation,
+        granted.expected,
+        granted.target,
+        granted.incarnation,
+        granted.units,
+        granted.lease,
+    )
+    .fence(&options().cluster, generation)
+}
+
+fn request(
+    slot: u32,
+    operation: u32,
+    expected: u64,
+    number: usize,
+    stands: u32,
+    units: u64,
+    lease: i64,
+) -> ReserveRequest {
+    let reserve = Reserve {
+        target: target(number),
+        target_boot: incarnation(stands),
+        operation: OperationId::new(format!("op{operation}")).unwrap(),
+        claims: claims(&[(SCOPES[number], units), (SCOPES[SHARED], units)]),
+        lease: Lease::new(Duration::from_secs(lease.unsigned_abs())).unwrap(),
+        ..ask(slot, "x", expected)
+    };
+    ReserveRequest::new(reserve).unwrap()
+}
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(START + seconds * 1_000_000)
+}
+
+fn seconds(at: Timestamp) -> i64 {
+    (at.as_micros() - START) / 1_000_000
+}
+
+/// The command that `step` is, given where the plain model stands.
+fn command(plain: &Plain, step: &Move) -> Option<Command> {
+    let picked = |pick: usize| plain.history.get(pick % plain.history.len().max(1)).map(fence);
+    Some(match *step {
+        Move::Reserve {
+            slot,
+            operation,
+            expected,
+            target,
+            units,
+            lease,
+        } => {
+            let stands = plain.incarnations[target];
+            Command::Reserve(request(slot, operation, expected, target, stands, units, lease))
+        }
+        Move::Renew { pick, ahead } => Command::Renew {
+            fence: picked(pick)?,
+            deadline: at(plain.now + ahead),
+        },
+        Move::Retire { pick } => Command::Retire { fence: picked(pick)? },
+        Move::Pool {
+            scope: number,
+            capacity,
+        } => Command::SetPool(SetPool {
+            scope: scope(SCOPES[number]),
+            role: Role::Transcode,
+            capacity: Capacity::new(capacity).unwrap(),
+            expected: Expected::Any,
+        }),
+        Move::Target {
+            target: number,
+            seen,
+            next,
+        } => set_target(number, Some(seen), next),
+        Move::Wait { .. } => return None,
+    })
+}
+
+fn set_target(number: usize, seen: Option<u32>, next: u32) -> Command {
+    let scopes = vec![scope(SCOPES[number]), scope(SCOPES[SHARED])];
+    Command::SetTarget(SetTarget {
+        target: target(number),
+        boot: incarnation(next),
+        expected: seen.map(incarnation),
+        admission: Admission::new([(Role::Transcode, scopes)]).unwrap(),
+    })
+}
+
+fn generation(of: &Fence) -> i64 {
+    i64::try_from(of.generation.get()).unwrap()
+}
+
+fn answer(outcome: &Outcome) -> Answer {
+    let current = |generation: &Generation| i64::try_from(generation.get()).unwrap();
+    match outcome {
+        Outcome::Reserve(Reserved::Granted(granted)) => ("granted", seconds(granted.initial_deadline)),
+        Outcome::Reserve(Reserved::Replayed(first)) => ("replayed", seconds(first.initial_deadline)),
+        Outcome::Reserve(Reserved::Conflict { current }) => ("conflict", generation(current)),
+        Outcome::Reserve(Reserved::Unretired { holder }) => ("unretired", generation(holder)),
+        Outcome::Reserve(Reserved::Superseded { current: c }) => ("superseded", current(c)),
+        Outcome::Reserve(Reserved::LeaseTooLong { maximum }) => {
+            ("too long", i64::try_from(maximum.as_secs()).unwrap())
+        }
+        Outcome::Reserve(Reserved::NoCapacity { left, .. }) => {
+            ("no capacity", i64::try_from(left.unwrap()).unwrap())
+        }
+        Outcome::Renew(Renewed::Renewed {
+            deadline,
+            moved: true,
+        }) => ("moved", seconds(*deadline)),
+        Outcome::Renew(Renewed::Renewed {
+            deadline,
+            moved: false,
+        }) => ("kept", seconds(*deadline)),
+        Outcome::Renew(Renewed::Expired { deadline }) => ("expired", seconds(*deadline)),
+        Outcome::Renew(Renewed::Retired) => ("retired", 0),
+        Outcome::Renew(Renewed::TooFar { latest }) => ("too far", seconds(*latest)),
+        Outcome::Renew(Renewed::Fenced(Mismatch::Superseded { current: c }))
+        | Outcome::Retire(Released::Fenced(Mismatch::Superseded { current: c })) => {
+            ("superseded", current(c))
+        }
+        Outcome::Retire(Released::Retired { already }) => ("released", i64::from(*already)),
+        Outcome::SetPool(PoolSet::Set { pool }) => ("set", i64::try_from(pool.capacity.get()).unwrap()),
+        Outcome::SetTarget(TargetSet::Set) => ("set", 0),
+        Outcome::SetTarget(TargetSet::Superseded { current }) => {
+            let stands = current.as_ref().unwrap().as_str()[1..].parse().unwrap();
+            ("other boot", stands)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Runs one history, grouping up to `group` moves that need no clock step into one transaction.
+async fn compare(place: Place, history: Vec<Move>, group: usize) {
+    let mut own = options();
+    own.maximum_lease = Duration::from_secs(MAXIMUM.unsigned_abs());
+    let world = World::with(&place, own).await;
+    let mut plain = Plain::new(MAXIMUM);
+    for (number, capacity) in plain.pools.clone() {
+        world.pool(SCOPES[number], capacity).await;
+    }
+    let first = (0..2).map(|number| set_target(number, None, 1)).collect();
+    world.ledger.commands(first).await.unwrap();
+    let mut waiting: (Vec<Command>, Vec<(Move, Answer)>) = (Vec::new(), Vec::new());
+    for (index, step) in history.iter().enumerate() {
+        let asked = command(&plain, step);
+        let expected = plain.step(step);
+        let waits = matches!(step, Move::Wait { .. });
+        if let Some(asked) = asked {
+            waiting.0.push(asked);
+            waiting.1.push((step.clone(), expected));
+        }
+        if waits || waiting.0.len() >= group || index + 1 == history.len() {
+            let (commands, expected) = std::mem::take(&mut waiting);
+            if !commands.is_empty() {
+                let outcomes = world.ledger.commands(commands).await.unwrap();
+                for (outcome, (step, expected)) in outcomes.iter().zip(&expected) {
+                    assert_eq!(answer(outcome), *expected, "{step:?} in {history:?}");
+                }
+            }
+            world.set_clock(START + plain.now * 1_000_000).await;
+            for (number, name) in SCOPES.iter().enumerate() {
+                assert_eq!(world.used(name).await, i64::try_from(plain.used(number)).unwrap());
+            }
+            world.audit().await;
+        }
+    }
+}
+
+fn histories(place: &Place, cases: u32, length: usize) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    let config = Config {
+        cases: if std::env::var_os("ETHER_SOAK").is_some() {
+            cases * 30
+        } else {
+            cases
+        },
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let strategy = (prop::collection::vec(moves(), 1..length), 1..6_usize);
+    let outcome = TestRunner::new(config).run(&strategy, |(history, group)| {
+        let task = runtime.spawn(compare(place.clone(), history, group));
+        let told = runtime.block_on(task);
+        prop_assert!(told.is_ok(), "see above");
+        Ok(())
+    });
+    outcome.unwrap();
+}
+
+#[test]
+fn random_histories_in_sqlite_memory_agree_with_the_plain_model() {
+    histories(&Place::Memory, 40, 80);
+}
+
+#[test]
+fn random_histories_on_postgres_agree_with_the_plain_model() {
+    if let Some(server) = Server::start(17, Durability::Fast) {
+        histories(&Place::Postgres(Arc::new(server)), 8, 60);
+    }
+}
