@@ -276,22 +276,12 @@ impl Catalog {
 
     /// Up to 16 files of this node that may be the one found.
     pub(crate) async fn alike(&self, found: &Remembered) -> Result<Vec<KnownFile>, CatalogError> {
-        let own = "(SELECT d.id FROM library_folders d WHERE d.node = $1)";
-        let by_content = format!(
-            "SELECT {FILE} FROM library_files f WHERE f.size = $2 AND f.sample = $3 AND f.folder IN {own} LIMIT 16"
-        );
-        let by_inode = format!(
-            "SELECT {FILE} FROM library_files f WHERE f.inode = $2 AND f.size = $3 AND f.mtime_ns = $4 \
-             AND f.device = $5 AND f.folder IN {own} LIMIT 16"
-        );
+        let [by_content, by_inode] = alike_sql();
         let revision = &found.revision;
         let node = Value::from(self.node.as_str());
         let size = Value::from(revision.size.cast_signed());
         let values = vec![node.clone(), size.clone(), Value::from(found.sample.as_str())];
-        let mut rows = self
-            .tables
-            .query(READ, Sql::generated(by_content), values)
-            .await?;
+        let mut rows = self.tables.query(READ, by_content, values).await?;
         let values = vec![
             node,
             Value::from(revision.inode.cast_signed()),
@@ -299,7 +289,7 @@ impl Catalog {
             Value::from(revision.mtime_ns),
             Value::from(revision.device.cast_signed()),
         ];
-        rows.extend(self.tables.query(READ, Sql::generated(by_inode), values).await?);
+        rows.extend(self.tables.query(READ, by_inode, values).await?);
         let mut files: Vec<KnownFile> = rows.iter().map(read_file).collect::<Result<_, _>>()?;
         files.sort_by(|a, b| a.id.cmp(&b.id));
         files.dedup_by(|a, b| a.id == b.id);
@@ -327,6 +317,21 @@ impl Catalog {
         let rows = self.tables.query(READ, Sql::generated(sql), values).await?;
         rows.first().map(read_file).transpose()
     }
+}
+
+/// The files that may be one found: by content (node, size, sample), and by number (node, inode, size,
+/// modification, device).
+pub(crate) fn alike_sql() -> [Sql; 2] {
+    let from = format!("SELECT {FILE} FROM library_files f JOIN library_folders d ON d.id = f.folder");
+    [
+        Sql::generated(format!(
+            "{from} WHERE f.size = $2 AND f.sample = $3 AND d.node = $1 LIMIT 16"
+        )),
+        Sql::generated(format!(
+            "{from} WHERE f.inode = $2 AND f.size = $3 AND f.mtime_ns = $4 AND f.device = $5 AND d.node = $1 \
+             LIMIT 16"
+        )),
+    ]
 }
 
 /// `$first, $first+1, …`, `count` of them.

@@ -297,8 +297,8 @@ impl Library {
         Ok(item.map(|item| self.named(item)))
     }
 
-    /// The item `id` with everything that playing it needs. Nothing is opened. Facts that still lack their
-    /// keyframes are completed next.
+    /// The item `id` with everything that playing it needs, its file as it is now where that can be told.
+    /// Facts that still lack their keyframes are completed next.
     ///
     /// # Errors
     /// [`OpenError::NoSuchItem`], [`OpenError::Catalog`].
@@ -308,6 +308,10 @@ impl Library {
         let known = scanner.catalog.file_of(id).await?.ok_or(OpenError::NoSuchItem)?;
         let facts = scanner.catalog.facts(id).await?.ok_or(OpenError::NoSuchItem)?;
         let (_, path) = whereabouts(scanner, &known).await?;
+        // Filesystems get other numbers at every mount. Where the file is not to be had, what is known of it
+        // still is; opening it will say the rest.
+        let opened = open_known(scanner, &known).await;
+        let revision = opened.map_or(known.remembered.revision, |opened| opened.revision);
         if facts
             .gaps
             .iter()
@@ -321,7 +325,7 @@ impl Library {
             part: known.id,
             changestamp: known.stamp.unsigned_abs(),
             path,
-            revision: known.remembered.revision,
+            revision,
         })
     }
 

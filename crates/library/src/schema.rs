@@ -95,6 +95,7 @@ CREATE TABLE library_problems (
     PRIMARY KEY (folder, path_key)
 );
 CREATE INDEX library_problems_dir ON library_problems (folder, dir_key);
+CREATE INDEX library_problems_looked ON library_problems (looked, folder, path_key);
 
 CREATE TABLE library_positions (
     viewer TEXT NOT NULL,

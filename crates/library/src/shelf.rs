@@ -42,19 +42,8 @@ impl Catalog {
         limit: i64,
     ) -> Result<Vec<ShelfItem>, CatalogError> {
         let mut values = vec![Value::from(viewer.as_str()), Value::from(limit)];
-        let after = match after {
-            // Every key is greater than the empty one.
-            None => "('', '')",
-            Some(after) => {
-                values.push(Value::from(after.as_str()));
-                "((SELECT a.order_key FROM library_items a WHERE a.id = $3), $3)"
-            }
-        };
-        let sql = format!(
-            "SELECT {ITEM} {JOINS} WHERE i.visible = 1 AND (i.order_key, i.id) > {after} \
-             ORDER BY i.order_key, i.id LIMIT $2"
-        );
-        let rows = self.tables.query(READ, Sql::generated(sql), values).await?;
+        values.extend(after.map(|after| Value::from(after.as_str())));
+        let rows = self.tables.query(READ, list_sql(after.is_some()), values).await?;
         rows.iter().map(read_item).collect()
     }
 
@@ -95,12 +84,9 @@ impl Catalog {
                 vec![node.clone()],
             )
             .await?;
-        let sql = format!(
-            "SELECT p.folder, p.dir, p.name, p.reason {from} ORDER BY p.looked DESC, p.path_key LIMIT $2"
-        );
         let rows = self
             .tables
-            .query(READ, Sql::generated(sql), vec![node, Value::from(limit)])
+            .query(READ, PROBLEMS, vec![node, Value::from(limit)])
             .await?;
         let mut problems = Vec::with_capacity(rows.len());
         for row in &rows {
@@ -168,6 +154,25 @@ impl Catalog {
             })
             .await
     }
+}
+
+/// The latest problems: node, limit. The cross join keeps SQLite on the index by age, which has the order of
+/// the answer; on PostgreSQL it is a join like any other.
+pub(crate) const PROBLEMS: &str = "SELECT p.folder, p.dir, p.name, p.reason FROM library_problems p \
+     CROSS JOIN library_folders d WHERE d.id = p.folder AND d.node = $1 AND d.active = 1 \
+     ORDER BY p.looked DESC, p.folder DESC, p.path_key DESC LIMIT $2";
+
+/// One page of the shelf: viewer, limit and, with `after`, the item before the page.
+pub(crate) fn list_sql(after: bool) -> Sql {
+    let after = match after {
+        true => "((SELECT a.order_key FROM library_items a WHERE a.id = $3), $3)",
+        // Every key is greater than the empty one.
+        false => "('', '')",
+    };
+    Sql::generated(format!(
+        "SELECT {ITEM} {JOINS} WHERE i.visible = 1 AND (i.order_key, i.id) > {after} \
+         ORDER BY i.order_key, i.id LIMIT $2"
+    ))
 }
 
 fn read_item(row: &Row) -> Result<ShelfItem, CatalogError> {

@@ -155,19 +155,10 @@ async fn a_full_disk_stops_nothing_and_the_scan_is_made_up_for() {
     );
     limit(None);
     // The library tries again by itself.
-    {
-        let found = until(&library, || async {
-            files(&library).await == ["known.mp4", "new.mp4"]
-        });
-        tokio::pin!(found);
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut found => break,
-                () = tokio::task::yield_now() => world.clock.advance(Duration::from_secs(1)),
-            }
-        }
-    }
+    until_later(&world, &library, Duration::from_secs(1), || async {
+        files(&library).await == ["known.mp4", "new.mp4"]
+    })
+    .await;
     until(&library, || async { library.status().trouble.is_none() }).await;
     world.close(library).await;
 }

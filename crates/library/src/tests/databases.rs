@@ -73,3 +73,83 @@ async fn the_library_lives_on_postgresql_as_on_sqlite() {
     world.close(library).await;
     drop(server);
 }
+
+#[tokio::test]
+async fn no_list_and_no_search_looks_at_every_row() {
+    use ether_store::{Bound, Sql, Value};
+    let world = World::new().await;
+    let library = world.open().await;
+    let tables = world.store.component(&COMPONENT).await.unwrap();
+    let (text, number) = (|| Value::from("x"), || Value::from(1));
+    let [by_content, by_inode] = crate::catalog::alike_sql();
+    for (sql, values) in [
+        (crate::shelf::list_sql(false), vec![text(), number()]),
+        (crate::shelf::list_sql(true), vec![text(), number(), text()]),
+        (crate::shelf::PROBLEMS.into(), vec![text(), number()]),
+        (by_content, vec![text(), number(), text()]),
+        (by_inode, vec![text(), number(), number(), number(), number()]),
+    ] {
+        let explain = Sql::generated(format!("EXPLAIN QUERY PLAN {}", sql.as_str()));
+        let rows = tables
+            .query(Bound::of(Duration::from_secs(5)), explain, values)
+            .await
+            .unwrap();
+        let plan: Vec<String> = rows.iter().map(|row| row.text("detail").unwrap()).collect();
+        // An index that is walked in the order of the answer stops at its limit.
+        let walks = |step: &&String| step.contains("SCAN") && !step.contains("library_problems_looked");
+        assert_eq!(plan.iter().find(walks), None, "{}: {plan:?}", sql.as_str());
+        assert!(
+            !plan.iter().any(|step| step.contains("TEMP B-TREE")),
+            "{}: {plan:?}",
+            sql.as_str()
+        );
+    }
+    world.close(library).await;
+}
+
+/// Prints what a library of ten thousand costs; a measurement, not a promise.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "measures"]
+async fn ten_thousand_items_are_there_at_once() {
+    let world = World::new().await;
+    for number in 0..10_000 {
+        world.write(
+            &format!("films/{}/Film {number}.mp4", number % 100),
+            &film(number),
+        );
+    }
+    let clock = SystemClock::new();
+    let since = |from: ether_types::Monotonic| clock.monotonic().saturating_since(from);
+    let from = clock.monotonic();
+    let library = world.open().await;
+    println!("first scan: {:?}", since(from));
+    library.shutdown().await;
+    let from = clock.monotonic();
+    let library = world.start().await;
+    println!("start: {:?}", since(from));
+    library.finished(1).await;
+    let from = clock.monotonic();
+    let shelf = items(&library).await;
+    println!("list of {}: {:?}", shelf.len(), since(from));
+    let from = clock.monotonic();
+    let page = library
+        .list(&Viewer::owner(), Some(&shelf[5_000].id), 100)
+        .await
+        .unwrap();
+    println!("page of {}: {:?}", page.items.len(), since(from));
+    let from = clock.monotonic();
+    rescan(&library).await;
+    println!("scan without changes: {:?}", since(from));
+    let from = clock.monotonic();
+    let _ = library.detail(&Viewer::owner(), &shelf[5_000].id).await.unwrap();
+    println!("detail: {:?}", since(from));
+    let memory = std::fs::read_to_string("/proc/self/status").unwrap();
+    println!(
+        "{:?}",
+        memory
+            .lines()
+            .filter(|l| l.starts_with("VmHWM") || l.starts_with("VmRSS"))
+            .collect::<Vec<_>>()
+    );
+    world.close(library).await;
+}

@@ -270,6 +270,29 @@ async fn until<F: Future<Output = bool>>(library: &Library, done: impl Fn() -> F
     }
 }
 
+/// Moves the clock on, `step` at a time and only while the library rests, until `done` holds.
+async fn until_later<F: Future<Output = bool>>(
+    world: &World,
+    library: &Library,
+    step: Duration,
+    done: impl Fn() -> F,
+) {
+    let seen = until(library, done);
+    tokio::pin!(seen);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut seen => return,
+            () = tokio::task::yield_now() => {
+                // The readers' deadlines run on the same clock.
+                if !library.status().scanning {
+                    world.clock.advance(step);
+                }
+            }
+        }
+    }
+}
+
 fn names(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).unwrap();
     let mut names: Vec<String> = entries

@@ -266,17 +266,10 @@ async fn a_file_that_is_still_being_written_is_read_once_it_rests() {
     rescan(&library).await;
     assert_eq!((world.reader.reads(), library.status().restless), (0, 1));
     // It rests; nobody asks for a scan.
-    {
-        let seen = until(&library, || async { files(&library).await == ["growing.mp4"] });
-        tokio::pin!(seen);
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut seen => break,
-                () = tokio::task::yield_now() => world.clock.advance(Duration::from_millis(100)),
-            }
-        }
-    }
+    until_later(&world, &library, Duration::from_millis(100), || async {
+        files(&library).await == ["growing.mp4"]
+    })
+    .await;
     assert_eq!(world.reader.reads(), 1);
     assert_eq!(problem(&library, "growing.mp4").await, None);
     world.close(library).await;

@@ -64,23 +64,16 @@ async fn what_no_event_tells_is_found_by_the_periodic_scan() {
     let library = world.open().await;
     assert_eq!(library.status().watching, Watching::Off);
     world.write("films/one.mp4", &film(1));
-    {
-        let found = becomes(&library, &["one.mp4"]);
-        tokio::pin!(found);
-        let started = world.clock.monotonic();
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut found => break,
-                () = tokio::task::yield_now() => world.clock.advance(Duration::from_secs(1)),
-            }
-        }
-        let waited = world.clock.monotonic().saturating_since(started);
-        assert!(
-            waited >= Duration::from_secs(15 * 60 - 1),
-            "found after {waited:?} without an event"
-        );
-    }
+    let started = world.clock.monotonic();
+    until_later(&world, &library, Duration::from_secs(1), || async {
+        files(&library).await == ["one.mp4"]
+    })
+    .await;
+    let waited = world.clock.monotonic().saturating_since(started);
+    assert!(
+        waited >= Duration::from_secs(15 * 60 - 1),
+        "found after {waited:?} without an event"
+    );
     world.close(library).await;
 }
 
