@@ -7,7 +7,7 @@ use ether_types::{Fence, Generation, OperationId, Role, SessionId, TargetId, Tim
 
 use crate::bounds::{Capacity, Claims, Lease, Quota, Units};
 use crate::command::{Admission, Command, Expected, Reserve, ReserveRequest, SetPool, SetTarget};
-use crate::decide::{decide, record};
+use crate::decide::{Decision, decide, record};
 use crate::outcome::{Authority, Outcome, Renewed, Reserved};
 use crate::state::{Coordinator, Meta, Own, State};
 use crate::tests::model::broken::Broken;
@@ -261,6 +261,24 @@ impl System {
         let mut next = ledger;
         next.apply(&decision.changes);
         self.compare(&next)?;
+        self.judge(&decision)?;
+        if let Outcome::Reserve(Reserved::Granted(granted)) = &decision.outcome {
+            let first = (granted.fence.clone(), granted.initial_deadline);
+            self.granted.insert(key(&granted.fence), first);
+        }
+        self.ledger = next;
+        Ok(decision.outcome)
+    }
+
+    /// Whether `command` leaves everything as it is, which most do; its answer is judged all the same.
+    pub(super) fn leaves_as_is(&self, command: &Command) -> Result<bool, String> {
+        let decision = decide(&self.ledger, command, self.now()).map_err(|defect| defect.to_string())?;
+        self.judge(&decision)?;
+        Ok(decision.changes.is_empty())
+    }
+
+    /// What no answer may say.
+    fn judge(&self, decision: &Decision) -> Result<(), String> {
         match &decision.outcome {
             Outcome::Reserve(Reserved::Granted(granted)) => {
                 let double = self
@@ -270,8 +288,7 @@ impl System {
                 if double {
                     return Err("one operation was granted twice".to_owned());
                 }
-                let first = (granted.fence.clone(), granted.initial_deadline);
-                if self.granted.insert(key(&granted.fence), first).is_some() {
+                if self.granted.contains_key(&key(&granted.fence)) {
                     return Err("one generation was granted twice".to_owned());
                 }
             }
@@ -284,13 +301,12 @@ impl System {
                     return Err("a replay changed something".to_owned());
                 }
             }
-            Outcome::Renew(Renewed::Renewed { deadline, .. }) if *deadline <= now => {
+            Outcome::Renew(Renewed::Renewed { deadline, .. }) if *deadline <= self.now() => {
                 return Err("a renewal gave authority that is over".to_owned());
             }
             _ => {}
         }
-        self.ledger = next;
-        Ok(decision.outcome)
+        Ok(())
     }
 
     /// What no step may do to a session: take its generation or its deadline back.
