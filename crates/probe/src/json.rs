@@ -372,3 +372,81 @@ fn matrix(name: &str) -> Option<u8> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(streams: &str) -> Facts {
+        let text = format!(r#"{{"streams":[{streams}],"format":{{"format_name":"avi","duration":"2.5"}}}}"#);
+        facts(text.as_bytes(), 7).unwrap()
+    }
+
+    #[test]
+    fn what_says_unknown_in_any_way_is_absent() {
+        let facts = read(
+            r#"{"index":0,"codec_type":"video","codec_name":"mpeg4","width":64,"height":48,"level":-99,
+               "sample_aspect_ratio":"0:1","r_frame_rate":"90000/1","start_time":"N/A","duration":"0.0",
+               "color_space":"unknown","color_transfer":"reserved","field_order":"unknown"}"#,
+        );
+        let stream = &facts.streams[0];
+        let video = stream.video().unwrap();
+        assert_eq!((stream.start, stream.duration), (None, None));
+        assert_eq!(
+            (video.level, video.sample_aspect, video.frame_rate),
+            (None, None, None)
+        );
+        assert_eq!((video.field_order, video.color), (None, Color::default()));
+    }
+
+    #[test]
+    fn a_display_matrix_turns_the_picture_clockwise() {
+        let matrix = |rows: &str| {
+            let side =
+                format!(r#"{{"side_data_type":"Display Matrix","displaymatrix":"{rows}","rotation":-90}}"#);
+            let facts = read(&format!(
+                r#"{{"index":0,"codec_type":"video","codec_name":"h264","width":4,"height":2,"side_data_list":[{side}]}}"#
+            ));
+            facts.streams[0].video().unwrap().rotation
+        };
+        let right = matrix(
+            r"\n00000000:            0       65536           0\n00000001:       -65536           0           0\n00000002:            0           0  1073741824\n",
+        );
+        assert_eq!((right.degrees, right.mirrored), (90, false));
+        let transposed = matrix(
+            r"\n00000000:            0       65536           0\n00000001:        65536           0           0\n00000002:            0           0  1073741824\n",
+        );
+        assert_eq!((transposed.degrees, transposed.mirrored), (270, true));
+    }
+
+    #[test]
+    fn a_cover_is_still_whether_it_is_flagged_or_muxed_as_a_track() {
+        let cover = r#"{"index":0,"codec_type":"video","codec_name":"png","width":9,"height":9}"#;
+        let film = r#"{"index":1,"codec_type":"video","codec_name":"mpeg4","width":64,"height":48}"#;
+        let facts = read(&format!("{cover},{film}"));
+        assert_eq!(facts.main_video().map(|s| s.index), Some(1));
+        // Motion JPEG by itself is a film.
+        let facts = read(&cover.replace("png", "mjpeg"));
+        assert!(facts.main_video().is_some());
+        let flagged = cover.replace("\"png\"", "\"png\",\"disposition\":{\"attached_pic\":1}");
+        assert!(read(&flagged).main_video().is_none());
+    }
+
+    #[test]
+    fn hostile_answers_are_errors_or_facts_and_never_a_panic() {
+        for text in [
+            "",
+            "{}",
+            "[]",
+            r#"{"format":{}}"#,
+            r#"{"streams":[{}],"format":{}}"#,
+        ] {
+            let _ = facts(text.as_bytes(), 0);
+        }
+        let facts = read(
+            r#"{"index":4294967295,"codec_type":"audio","sample_rate":"-1","channels":0,"start_time":"1e300"}"#,
+        );
+        assert_eq!(facts.streams[0].start, None);
+        assert_eq!(facts.gaps, [Gap::CodecConfig { index: u32::MAX }]);
+    }
+}

@@ -85,3 +85,73 @@ fn fill_audio(native: &mut AudioFacts, found: &AudioFacts) {
     native.layout = native.layout.take().or_else(|| found.layout.clone());
     native.profile = native.profile.or(found.profile);
 }
+
+#[cfg(test)]
+mod tests {
+    use ether_media::{Codec, Container, Ticks};
+
+    use super::*;
+
+    fn facts(width: u32, gaps: Vec<Gap>) -> Facts {
+        let video = VideoFacts {
+            width,
+            height: 2,
+            ..VideoFacts::default()
+        };
+        let stream = Stream {
+            index: 0,
+            codec: Codec::Other("mpeg4".into()),
+            codec_string: None,
+            language: None,
+            title: None,
+            default: true,
+            forced: false,
+            start: None,
+            duration: None,
+            bit_rate: None,
+            kind: StreamKind::Video(video),
+        };
+        Facts {
+            container: Container::Mp4,
+            size: 1,
+            duration: Some(Ticks(9)),
+            start: Ticks(0),
+            streams: vec![stream],
+            keyframes: None,
+            source: FactsSource::Native,
+            gaps,
+        }
+    }
+
+    #[test]
+    fn what_was_read_natively_stands_and_what_was_open_is_filled() {
+        let native = facts(4, vec![Gap::CodecConfig { index: 0 }]);
+        let mut other = facts(5, Vec::new());
+        if let StreamKind::Video(video) = &mut other.streams[0].kind {
+            video.bit_depth = Some(8);
+        }
+        assert!(wants_more(&native));
+        let found = complete(native, &other);
+        let video = found.streams[0].video().unwrap();
+        assert_eq!((video.width, video.bit_depth), (4, Some(8)));
+        assert_eq!((found.gaps.len(), found.source), (0, FactsSource::Both));
+    }
+
+    #[test]
+    fn an_estimated_duration_stays_marked_as_one() {
+        let mut native = facts(4, vec![Gap::Duration]);
+        native.duration = None;
+        let found = complete(native, &facts(4, vec![Gap::Duration]));
+        assert_eq!(found.duration, Some(Ticks(9)));
+        assert_eq!(found.gaps, [Gap::Duration]);
+    }
+
+    #[test]
+    fn nothing_is_taken_over_where_the_streams_are_counted_differently() {
+        let native = facts(4, vec![Gap::CodecConfig { index: 0 }]);
+        let mut other = facts(5, Vec::new());
+        other.streams.push(other.streams[0].clone());
+        let found = complete(native, &other);
+        assert_eq!(found.gaps, [Gap::CodecConfig { index: 0 }]);
+    }
+}

@@ -32,9 +32,14 @@ pub(super) fn decide(
     let share = wishes.max_bit_rate.map(|total| total / SOUND_SHARE);
     match copyable(facts, picture, stream, client, wishes.segments, share) {
         Ok(codec_string) => {
-            let average = stream
-                .bit_rate
-                .unwrap_or_else(|| assumed_rate(stream).min(span.average(facts.size)));
+            // Beside a picture, sound of unknown rate is taken for a small part of the file.
+            let whole = span.average(facts.size);
+            let most = if picture.is_some() {
+                whole / SOUND_SHARE
+            } else {
+                whole
+            };
+            let average = stream.bit_rate.unwrap_or_else(|| assumed_rate(stream).min(most));
             AudioDecision {
                 stream: stream.index,
                 action: AudioAction::Copy,

@@ -280,10 +280,9 @@ impl Source<'_> {
             shown: (width, height),
             frame_rate: rate,
             range: MasteringKind::Sdr,
-            rate: BitRate {
-                average: average.min(peak),
-                peak,
-            },
+            // Quality decides how much of the bound is used, which only the pictures know: the bound is what
+            // can be said beforehand.
+            rate: BitRate { average: peak, peak },
             reasons: vec![why],
         };
         let timeline = Timeline::grid(self.span.origin, self.span.length, wishes.target, rate)?;

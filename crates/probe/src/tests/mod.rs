@@ -12,18 +12,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ether_process::{Bounds, Config, Processes, Spec};
-use ether_types::{Clock, SystemClock};
+use ether_types::{Clock, ManualClock, Timestamp};
 
 use crate::{Prober, ProberOptions};
 
-/// A prober with its own processes, on the machine's clock.
+/// A prober with its own processes.
 pub(crate) struct House {
     pub(crate) processes: Processes,
     pub(crate) prober: Prober,
 }
 
+/// Its clock stands still, so that no deadline depends on how busy this machine is.
 pub(crate) fn house() -> House {
-    house_with(ProberOptions::default(), Arc::new(SystemClock::new()))
+    let clock = ManualClock::at(Timestamp::from_micros(0));
+    house_with(ProberOptions::default(), Arc::new(clock))
 }
 
 pub(crate) fn house_with(options: ProberOptions, clock: Arc<dyn Clock>) -> House {

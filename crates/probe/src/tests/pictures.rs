@@ -1,6 +1,6 @@
 //! Pictures show something, upright, in the right shape, whatever the film is like.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ether_media::Ticks;
 
@@ -60,7 +60,9 @@ async fn look(house: &House, jpeg: &[u8]) -> (u32, u32, u8) {
 #[tokio::test]
 async fn every_file_with_a_film_or_a_cover_has_a_picture() {
     let house = house();
-    for path in real_files().iter().chain(&clips()) {
+    // The long ones are tried for what is particular to them below.
+    let small = |path: &&PathBuf| path.metadata().is_ok_and(|m| m.len() < 3 << 20);
+    for path in real_files().iter().chain(&clips()).filter(small) {
         let file = open(path);
         let facts = house.prober.facts(file.clone()).await.unwrap();
         let at = Ticks(facts.duration.unwrap_or_default().0 / 10);

@@ -177,7 +177,9 @@ async fn a_probe_that_hangs_is_ended_with_everything_it_started() {
 async fn two_probes_run_at_once_and_waiting_counts_towards_the_deadline() {
     let clock = ManualClock::at(Timestamp::from_micros(0));
     let dir = tempfile::tempdir().unwrap();
-    let tool = script(dir.path(), "exec sleep 1000");
+    let tool = script(dir.path(), "echo started >> \"$0.log\"; exec sleep 1000");
+    let log = dir.path().join("tool.log");
+    let started = || std::fs::read_to_string(&log).unwrap_or_default().lines().count();
     let house = with_ffprobe(tool, Arc::new(clock.clone()));
     let text = file(dir.path(), "x.bin", b"not media");
     let mut probes: Vec<_> = (0..3)
@@ -186,11 +188,16 @@ async fn two_probes_run_at_once_and_waiting_counts_towards_the_deadline() {
             tokio::spawn(async move { prober.facts(text).await })
         })
         .collect();
-    until(|| house.processes.alive() == 2 && clock.sleepers() >= 3).await;
-    // The viewer of one goes away: its turn passes on once its child is gone.
+    until(|| clock.sleepers() >= 3 && started() >= 2).await;
+    assert_eq!(
+        (started(), house.processes.alive()),
+        (2, 2),
+        "the third has to wait"
+    );
+    // Two callers go away: a turn passes on only once its child is gone.
     probes[0].abort();
     probes[1].abort();
-    until(|| probes[0].is_finished() && probes[1].is_finished()).await;
+    until(|| started() == 3 || probes[2].is_finished()).await;
     until(|| house.processes.alive() == 1).await;
     assert!(!probes[2].is_finished());
     clock.advance(Duration::from_secs(20));
