@@ -18,9 +18,10 @@ use crate::cost;
 use crate::playlist::{self, Packaging, Presentation, Shown};
 use crate::ports::{ItemDetail, Units};
 
-/// What the container adds to the bits of its streams, in parts of a hundred.
-const OVERHEAD_FMP4: u64 = 3;
-const OVERHEAD_TS: u64 = 10;
+/// What a container adds to the bits of its streams: so many parts of a hundred, and so many bits a second
+/// for every stream, however thin it is (headers of samples, whole packets of 188 bytes).
+const OVERHEAD_FMP4: (u64, u64) = (3, 16_000);
+const OVERHEAD_TS: (u64, u64) = (10, 80_000);
 
 /// What is done for one playback, fixed when it is asked for.
 #[derive(Clone, Debug)]
@@ -117,15 +118,17 @@ impl Plan {
     pub fn playlists(&self, grant: &str) -> Option<Playlists> {
         let container = packaging(self.decision.segments?);
         let (video, audio) = (self.decision.video.as_ref(), self.decision.audio.as_ref());
-        let overhead = match container {
+        let (percent, each) = match container {
             Packaging::Fmp4 => OVERHEAD_FMP4,
             Packaging::MpegTs => OVERHEAD_TS,
         };
+        let streams = u64::from(video.is_some()) + u64::from(audio.is_some());
         let total = |of_video: fn(&VideoDecision) -> u64, of_audio: fn(&AudioDecision) -> u64| {
             let bits = video
                 .map_or(0, of_video)
                 .saturating_add(audio.map_or(0, of_audio));
-            bits.saturating_add(bits / 100 * overhead)
+            bits.saturating_add(bits / 100 * percent)
+                .saturating_add(each * streams)
         };
         let codecs = [
             video.and_then(|v| v.codec_string.clone()),
@@ -233,5 +236,95 @@ fn audio_track(audio: &AudioDecision) -> AudioTrack {
     AudioTrack {
         stream: audio.stream,
         action,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use ether_media::decision::Force;
+    use ether_media::{Cut, VideoFacts};
+
+    use super::*;
+    use crate::testing::{MemoryLibrary, facts, film_picture};
+
+    fn planned(picture: VideoFacts, wishes: &Wishes) -> Plan {
+        let library = MemoryLibrary::default();
+        let id = library.add("film", PathBuf::from("/films/film.mp4"), facts(picture, 60));
+        let item = library.items.lock().unwrap()[&id].clone();
+        let capabilities = Capabilities {
+            keyframes: true,
+            ..Capabilities::default()
+        };
+        Plan::new(&item, &Client::default(), wishes, Ticks::ZERO, capabilities).unwrap()
+    }
+
+    fn text(plan: &Plan) -> String {
+        String::from_utf8(plan.playlists("g").unwrap().multivariant.to_vec()).unwrap()
+    }
+
+    fn number(text: &str, name: &str) -> u64 {
+        let rest = text.split(name).nth(1).unwrap();
+        rest.chars()
+            .take_while(char::is_ascii_digit)
+            .collect::<String>()
+            .parse()
+            .unwrap()
+    }
+
+    #[test]
+    fn what_the_playlist_announces_is_what_the_encoder_is_told_to_give() {
+        let encode = Wishes {
+            video: Force::Encode,
+            ..Wishes::default()
+        };
+        let plan = planned(film_picture(1920, 1080), &encode);
+        let making = plan.making.as_ref().unwrap();
+        let Some(VideoTrack {
+            action: ether_encoder::VideoAction::Encode(video),
+            ..
+        }) = &making.request.video
+        else {
+            panic!("copied")
+        };
+        let text = text(&plan);
+        assert!(
+            text.contains(&format!("CODECS=\"avc1.6400{:02x},", video.level)),
+            "{text}"
+        );
+        assert!(text.contains(&format!("RESOLUTION={}x{}", video.width, video.height)));
+        assert!(
+            number(&text, ":BANDWIDTH=") > video.max_bit_rate,
+            "the container adds to it"
+        );
+        assert!(matches!(making.request.timeline.cut(), Cut::Grid { .. }));
+        assert_eq!(making.request.timeline.len(), plan.segments());
+    }
+
+    /// A copied picture may look back over a keyframe; a player that was told otherwise would show garbage.
+    #[test]
+    fn only_encoded_pictures_are_announced_to_begin_every_segment_anew() {
+        let encode = Wishes {
+            video: Force::Encode,
+            ..Wishes::default()
+        };
+        let tag = "EXT-X-INDEPENDENT-SEGMENTS";
+        assert!(text(&planned(film_picture(640, 360), &encode)).contains(tag));
+        assert!(!text(&planned(film_picture(640, 360), &Wishes::default())).contains(tag));
+    }
+
+    #[test]
+    fn thin_streams_are_announced_with_what_their_container_adds() {
+        let transport = Wishes {
+            segments: SegmentKind::MpegTs,
+            ..Wishes::default()
+        };
+        let mut thin = film_picture(640, 360);
+        thin.level = Some(30);
+        // A megabyte a minute is 133 kbit/s; a packet of 188 bytes for each picture and frame of sound is as
+        // much again.
+        let announced = number(&text(&planned(thin, &transport)), ":BANDWIDTH=");
+        assert!(announced > 133_000 + 150_000, "{announced}");
     }
 }
