@@ -363,7 +363,7 @@ impl Supervisor {
             padded: plan.padded,
             cut_short: plan::cut_short(&self.request.facts),
             source: (path.clone(), *revision),
-            sound_frames: plan::copied_frames(&self.request),
+            sound_frames: plan::sound_frames(&self.request),
         };
         let progress = Arc::new(AtomicU64::new(0));
         let (done, reader) = oneshot::channel();

@@ -1,8 +1,9 @@
 //! The head of a fragmented MP4 segment: everything that precedes the samples' bytes.
 //!
-//! Decoding times are not FFmpeg's: they are the segment's own presentation times in increasing order. So a
-//! segment starts decoding exactly where it starts showing, its durations add up to its declared length, and
-//! two runs that saw the same packets write the same bytes. Composition offsets may be negative (version 1).
+//! Decoding times are not FFmpeg's: they are the segment's own presentation times in increasing order, earlier
+//! by a constant that pays for reordering. So its durations add up to its declared length, no picture is shown
+//! before it is decoded, and two runs that saw the same packets write the same bytes. Without the constant some
+//! offsets from decoding to showing would be negative: browsers take that, FFmpeg's demuxer shifts the picture.
 
 use ether_media::Ticks;
 
@@ -15,8 +16,8 @@ const KEY: u32 = 0x0200_0000;
 /// Sample flags of any other picture: depends on others and is no sync sample.
 const DELTA: u32 = 0x0101_0000;
 
-/// The head of segment `number`; the pictures' bytes follow it in decoding order, then the sounds'.
-pub(crate) fn head(number: u32, table: &Table) -> Vec<u8> {
+/// The head of segment `number`, whose pictures are decoded `reorder` earlier than shown in order; the pictures' bytes follow it in decoding order, then the sounds'.
+pub(crate) fn head(number: u32, table: &Table, reorder: Ticks) -> Vec<u8> {
     let picture_bytes: u64 = table.pictures.iter().map(|p| u64::from(p.size)).sum();
     let sound_bytes: u64 = table.sounds.iter().map(|s| u64::from(s.size)).sum();
     let mut w = BoxWriter::default();
@@ -30,7 +31,7 @@ pub(crate) fn head(number: u32, table: &Table) -> Vec<u8> {
     w.nested(b"moof", |w| {
         w.full(b"mfhd", 0, 0, |w| w.u32(number.saturating_add(1)));
         if !table.pictures.is_empty() {
-            w.nested(b"traf", |w| offsets[0] = Some(pictures(w, table)));
+            w.nested(b"traf", |w| offsets[0] = Some(pictures(w, table, reorder)));
         }
         if !table.sounds.is_empty() {
             w.nested(b"traf", |w| offsets[1] = Some(sounds(w, table)));
@@ -59,7 +60,7 @@ pub(crate) fn head(number: u32, table: &Table) -> Vec<u8> {
     w.bytes
 }
 
-/// The decoding time and the duration of every picture of a segment, in decoding order.
+/// The decoding time and the duration of every picture of a segment, in decoding order, reordering not paid for.
 pub(crate) fn decoding_times(table: &Table) -> Vec<(Ticks, Ticks)> {
     let mut shown: Vec<Ticks> = table.pictures.iter().map(|p| p.pts).collect();
     shown.sort_unstable();
@@ -76,9 +77,14 @@ fn last_end(pictures: &[Picture]) -> Option<Ticks> {
     pictures.iter().max_by_key(|p| p.pts).map(|p| p.pts + p.duration)
 }
 
-fn pictures(w: &mut BoxWriter, table: &Table) -> usize {
+fn pictures(w: &mut BoxWriter, table: &Table, reorder: Ticks) -> usize {
     let times = decoding_times(table);
-    track(w, VIDEO_ID, times.first().map_or(0, |(at, _)| at.0), None);
+    track(
+        w,
+        VIDEO_ID,
+        times.first().map_or(0, |(at, _)| (*at - reorder).0),
+        None,
+    );
     let mut offset = 0;
     // Data offset, and for each sample: duration, size, flags, composition offset.
     w.full(b"trun", 1, 0x0f01, |w| {
@@ -89,7 +95,7 @@ fn pictures(w: &mut BoxWriter, table: &Table) -> usize {
             w.u32(u32::try_from(duration.0).unwrap_or(u32::MAX));
             w.u32(picture.size);
             w.u32(if picture.key { KEY } else { DELTA });
-            let composition = (picture.pts - *decoded).0;
+            let composition = (picture.pts - *decoded + reorder).0;
             w.i32(i32::try_from(composition).unwrap_or(0));
         }
     });

@@ -108,8 +108,8 @@ impl Inventory {
             .filter(|major| *major < 100);
         Ok(Self {
             major,
-            encoders: names(&encoders, 6),
-            filters: names(&filters, 3),
+            encoders: names(&encoders),
+            filters: names(&filters),
             version,
             program,
             identity,
@@ -193,18 +193,29 @@ async fn answer(spawner: &Spawner, program: &Path, question: &str) -> Result<Str
     }
 }
 
-/// The second words of the lines whose first word is a set of `flags` marks, as FFmpeg lists things.
-fn names(list: &str, flags: usize) -> BTreeSet<String> {
-    let mark = |word: &str| {
-        word.len() == flags
-            && word
-                .bytes()
-                .all(|b| b == b'.' || b.is_ascii_uppercase() || b == b'|')
-    };
+/// The names in one of FFmpeg's lists: second words, after a word of marks. The explanations of the marks have
+/// `=` there. How many marks there are differs between versions and lists.
+fn names(list: &str) -> BTreeSet<String> {
+    let mark = |word: &str| word.bytes().all(|b| b == b'.' || b.is_ascii_uppercase());
     let name = |line: &str| {
-        let mut words = line.split_whitespace();
+        let mut words = line.strip_prefix(' ')?.split_whitespace();
         let (marks, name) = (words.next()?, words.next()?);
         (mark(marks) && name != "=").then(|| name.to_owned())
     };
     list.lines().filter_map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_either_form_are_read() {
+        let list = "Filters:\n  T.. = Timeline support\n  | = Source or sink filter\n ... trim  V->V  Pick.\n T.C gblur V->V x\n";
+        assert_eq!(names(list), ["gblur", "trim"].map(str::to_owned).into());
+        let newer = "Filters:\n  T.. = Timeline\n  ------\n TS aap  AA->A  Apply.\n .. trim  V->V  Pick.\n";
+        assert_eq!(names(newer), ["aap", "trim"].map(str::to_owned).into());
+        let encoders = "Encoders:\n V..... = Video\n ------\n V....D libx264  H.264\n A....D aac  AAC\n";
+        assert_eq!(names(encoders), ["aac", "libx264"].map(str::to_owned).into());
+    }
 }

