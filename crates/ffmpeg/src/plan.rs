@@ -328,7 +328,18 @@ fn forced_keyframes(timeline: &Timeline, first: u32, until: Option<usize>) -> St
 
 fn audio_arguments(args: &mut Arguments, request: &Request, audio: &AudioTrack, from: Sound, first: u32) {
     match &audio.action {
-        AudioAction::Copy => args.add("-c:a copy"),
+        AudioAction::Copy => {
+            args.add("-c:a copy");
+            // Outside MP4 and Matroska, AAC comes in frames with headers of their own; what comes without passes.
+            let stream = request.facts.stream(audio.stream);
+            let framed = !matches!(
+                request.facts.container,
+                Container::Mp4 | Container::Matroska | Container::Webm
+            );
+            if framed && stream.is_some_and(|s| s.codec == Codec::Aac) {
+                args.add("-bsf:a aac_adtstoasc");
+            }
+        }
         AudioAction::Encode(encode) => {
             let AudioCodec::Aac = encode.codec;
             args.add("-af");
