@@ -1,17 +1,20 @@
 //! One file that is new or changed: which one is it, and what is in it.
 
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
+use ether_media::Facts;
+
 use crate::catalog::KnownProblem;
 use crate::judge::{Candidate, Placement, Remembered, place};
-use crate::model::{Place, Summary};
+use crate::model::{FolderId, Place, Summary};
 use crate::name::RelPath;
 use crate::problem::Reason;
 use crate::reader::ReadFailure;
 use crate::record::{Finding, Media, Origin, ReadFacts};
 use crate::revision::{Revision, sample};
-use crate::scan::{ScanError, Scanner, Surroundings};
+use crate::scan::{PATIENCE, ScanError, Scanner, Surroundings};
 use crate::tree::{Root, absent};
 
 /// What is to be examined.
@@ -49,7 +52,7 @@ pub(crate) async fn examine(
         read: false,
     };
     let opened = scanner
-        .blocking({
+        .on_disk(&subject.place.folder, PATIENCE, {
             let path = subject.place.path.clone();
             move || -> io::Result<_> {
                 let (file, revision) = root.open_file(&path)?;
@@ -115,7 +118,7 @@ pub(crate) async fn examine(
     };
     let facts = match same_bytes && read_by == Some(reader) {
         true => None,
-        false => match scanner.reader.facts(Arc::clone(&file)).await {
+        false => match read(scanner, &file).await {
             Ok(facts) => match Summary::of(&facts) {
                 Some(summary) => Some(ReadFacts {
                     facts,
@@ -134,7 +137,7 @@ pub(crate) async fn examine(
             // What was known of these very bytes is better than nothing.
             Err(ReadFailure::Problem(reason)) if same_bytes && reason.is_passing() => None,
             Err(ReadFailure::Problem(reason)) => {
-                if let Some(revision) = changed_since(scanner, &file, &found).await? {
+                if let Some(revision) = changed_since(scanner, &subject.place.folder, &file, &found).await? {
                     return Ok(Examined::Changing {
                         place: subject.place,
                         revision,
@@ -145,7 +148,7 @@ pub(crate) async fn examine(
             }
         },
     };
-    if let Some(revision) = changed_since(scanner, &file, &found).await? {
+    if let Some(revision) = changed_since(scanner, &subject.place.folder, &file, &found).await? {
         return Ok(Examined::Changing {
             place: subject.place,
             revision,
@@ -165,15 +168,27 @@ pub(crate) async fn examine(
     })
 }
 
+/// Reads the facts. Readers bound themselves, except where a share lets them wait for ever.
+async fn read(scanner: &Arc<Scanner>, file: &Arc<File>) -> Result<Facts, ReadFailure> {
+    tokio::select! {
+        biased;
+        read = scanner.reader.facts(Arc::clone(file)) => read,
+        () = scanner.clock.sleep(PATIENCE) => Err(ReadFailure::Problem(Reason::TimedOut)),
+    }
+}
+
 /// The revision that the open file has now, where it is another one than was found.
 async fn changed_since(
     scanner: &Arc<Scanner>,
-    file: &Arc<std::fs::File>,
+    folder: &FolderId,
+    file: &Arc<File>,
     found: &Remembered,
 ) -> Result<Option<Revision>, ScanError> {
     let file = Arc::clone(file);
     let before = found.revision;
     scanner
-        .blocking(move || Revision::of(&file).ok().filter(|now| !now.same_file(&before)))
+        .on_disk(folder, PATIENCE, move || {
+            Revision::of(&file).ok().filter(|now| !now.same_file(&before))
+        })
         .await
 }

@@ -1,7 +1,7 @@
 //! The task that keeps the library up to date: it waits for marks, for the clock and for restless files, and
 //! looks at one folder after the other. Nothing else writes findings down.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +10,12 @@ use tokio::sync::Notify;
 
 use crate::catalog::{CatalogError, Folder};
 use crate::marks::{Scope, Taken};
-use crate::model::{FolderId, FolderState, Watching};
+use crate::model::{FolderId, FolderState, Place, Watching};
 use crate::name::RelPath;
 use crate::pictures::Pictures;
-use crate::scan::{ScanError, Scanner, Surroundings, identities};
-use crate::tree::Root;
+use crate::problem::Reason;
+use crate::scan::{PATIENCE, ScanError, Scanner, Surroundings};
+use crate::tree::{DirIdentity, Root};
 
 /// The pause after a scan that could not be kept.
 const AFTER_TROUBLE: Duration = Duration::from_secs(30);
@@ -24,6 +25,8 @@ pub(crate) struct Keeper {
     pub(crate) scanner: Arc<Scanner>,
     /// In the order they were given.
     pub(crate) folders: Vec<FolderId>,
+    /// Directories that are never walked: where ether itself writes.
+    pub(crate) private: HashSet<DirIdentity>,
     pub(crate) rescan: Duration,
     pub(crate) debounce: Duration,
     pub(crate) debounce_limit: Duration,
@@ -46,9 +49,15 @@ impl Keeper {
             let taken = tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                taken = self.wait(&mut next, trouble) => taken,
+                taken = self.wait(next, trouble) => taken,
             };
-            match self.look(taken).await {
+            let full = taken.all;
+            let looked = self.look(taken).await;
+            if full {
+                // Counted from the end, so that a share that takes longer than this leaves time for the rest.
+                next = self.scanner.clock.monotonic().saturating_add(self.rescan);
+            }
+            match looked {
                 Ok(()) => trouble = false,
                 Err(ScanError::Stopped) if stop.is_cancelled() => return,
                 Err(error) => {
@@ -74,7 +83,7 @@ impl Keeper {
     }
 
     /// Waits until there is something to look at and it has come to rest.
-    async fn wait(&self, next: &mut Monotonic, trouble: bool) -> Taken {
+    async fn wait(&self, next: Monotonic, trouble: bool) -> Taken {
         let Scanner { clock, marks, .. } = &*self.scanner;
         loop {
             let (pending, urgent) = marks.pending();
@@ -87,9 +96,6 @@ impl Keeper {
                 // They go along, so that a stream of other changes cannot keep them from being looked at.
                 self.mark_restless();
                 if let Some(taken) = marks.take() {
-                    if taken.all {
-                        *next = clock.monotonic().saturating_add(self.rescan);
-                    }
                     return taken;
                 }
             }
@@ -148,25 +154,20 @@ impl Keeper {
                 },
             };
             match self.look_at(id, scope).await {
-                Ok(state) => self.scanner.status.send_modify(|status| {
-                    if let Some(folder) = status.folders.get_mut(at) {
-                        status.version += u64::from(folder.state != state);
-                        folder.state = state;
-                    }
-                }),
+                Ok(state) => self.folder_is(at, state),
                 Err(ScanError::Stopped) if self.scanner.stop.is_cancelled() => {
                     return Err(ScanError::Stopped);
                 }
+                Err(ScanError::Silent) => self.folder_is(at, FolderState::Unreadable(Reason::Silent)),
                 // One folder's trouble stops no other.
                 Err(error) => failed = Some(error),
             }
         }
-        self.drop_lost_restless().await?;
-        let purged = match taken.all {
-            true => self.purge().await.map_err(ScanError::from),
-            false => Ok(()),
+        let tidied = match self.drop_lost_restless().await {
+            Ok(()) if taken.all => self.purge().await.map_err(ScanError::from),
+            tidied => tidied,
         };
-        let failed = failed.or(purged.err());
+        let failed = failed.or(tidied.err());
         self.scanner.status.send_modify(|status| {
             status.finished = taken.request;
             if failed.is_none() {
@@ -177,6 +178,15 @@ impl Keeper {
             Some(error) => Err(error),
             None => Ok(()),
         }
+    }
+
+    fn folder_is(&self, at: usize, state: FolderState) {
+        self.scanner.status.send_modify(|status| {
+            if let Some(folder) = status.folders.get_mut(at) {
+                status.version += u64::from(folder.state != state);
+                folder.state = state;
+            }
+        });
     }
 
     async fn look_at(&self, id: &FolderId, scope: Scope) -> Result<FolderState, ScanError> {
@@ -192,15 +202,18 @@ impl Keeper {
         let Some(folder) = folders.get(id).cloned() else {
             return Err(CatalogError::Damaged { what: "folder" }.into());
         };
-        let paths: Vec<_> = folders
-            .values()
-            .filter(|f| f.active)
-            .map(|f| f.path.clone())
-            .collect();
-        let roots = self
-            .scanner
-            .blocking(move || identities(paths.iter().map(|path| path.as_path())))
-            .await?;
+        let mut roots = self.private.clone();
+        for other in folders.values().filter(|f| f.active) {
+            let path = other.path.clone();
+            let opened = self
+                .scanner
+                .on_disk(&other.id, PATIENCE, move || Root::open(&path));
+            match opened.await {
+                Ok(opened) => roots.extend(opened.ok().map(|root| root.identity)),
+                Err(ScanError::Silent) => roots.extend(other.identity),
+                Err(error) => return Err(error),
+            }
+        }
         let around = Surroundings {
             folders: Arc::new(folders),
             roots: Arc::new(roots),
@@ -214,24 +227,27 @@ impl Keeper {
         if waiting.is_empty() {
             return Ok(());
         }
-        let folders = self.scanner.catalog.folders().await?;
-        let lost = self
-            .scanner
-            .blocking(move || {
-                let roots: HashMap<_, _> = folders
-                    .iter()
-                    .filter_map(|f| Some((f.id.clone(), Root::open(&f.path).ok()?)))
-                    .collect();
-                let lost = |place: &crate::model::Place| {
-                    let root = roots.get(&place.folder)?;
-                    matches!(root.revision(&place.path), Ok(None)).then(|| place.clone())
+        for folder in self.scanner.catalog.folders().await? {
+            let here: Vec<_> = waiting
+                .iter()
+                .filter(|p| p.folder == folder.id)
+                .cloned()
+                .collect();
+            if here.is_empty() {
+                continue;
+            }
+            let lost = move || -> Vec<Place> {
+                let Ok(root) = Root::open(&folder.path) else {
+                    return Vec::new();
                 };
-                waiting.iter().filter_map(lost).collect::<Vec<_>>()
-            })
-            .await?;
-        let mut restless = self.scanner.restless();
-        for place in lost {
-            restless.remove(&place);
+                let lost = |place: &Place| matches!(root.revision(&place.path), Ok(None));
+                here.into_iter().filter(lost).collect()
+            };
+            match self.scanner.on_disk(&folder.id, PATIENCE, lost).await {
+                Ok(lost) => lost.iter().for_each(|place| self.scanner.rest(place)),
+                Err(ScanError::Silent) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }

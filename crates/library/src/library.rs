@@ -31,6 +31,7 @@ use crate::reader::MediaReader;
 use crate::scan::{ScanError, Scanner};
 use crate::schema::COMPONENT;
 use crate::shelf::ShelfItem;
+use crate::tree::Root;
 use crate::watch::Watcher;
 
 /// Folders that one library may have.
@@ -222,6 +223,7 @@ impl Library {
             settle: options.settle,
             examiners: options.examiners.max(1),
             restless: Mutex::default(),
+            silent: Mutex::default(),
         });
         let pictures = Arc::new(Pictures {
             dir,
@@ -232,6 +234,11 @@ impl Library {
         let keeper = Keeper {
             scanner: Arc::clone(&scanner),
             folders: folders.iter().map(|folder| folder.id.clone()).collect(),
+            private: Root::open(&options.data_dir)
+                .ok()
+                .map(|root| root.identity)
+                .into_iter()
+                .collect(),
             rescan: options.rescan,
             debounce: options.debounce,
             debounce_limit: options.debounce.saturating_mul(10),
@@ -409,7 +416,7 @@ impl Library {
             Err(KeepError::Catalog(error) | KeepError::Scan(ScanError::Catalog(error))) => {
                 Err(PictureError::Catalog(error))
             }
-            Err(KeepError::Scan(ScanError::Stopped)) => Err(PictureError::Closing),
+            Err(KeepError::Scan(ScanError::Stopped | ScanError::Silent)) => Err(PictureError::Closing),
         }
     }
 
@@ -521,6 +528,11 @@ impl Library {
         }
         scanner.work.close();
         scanner.work.wait().await;
+    }
+
+    #[cfg(test)]
+    pub(crate) fn scanner(&self) -> &Arc<Scanner> {
+        &self.inner.scanner
     }
 
     fn want(&self, chore: Chore, id: &ItemId) {

@@ -4,6 +4,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::catalog::{CatalogError, KnownFile};
 use crate::model::{Opened, Sidecar};
@@ -14,6 +15,9 @@ use crate::scan::{ScanError, Scanner, is_mounted};
 use crate::sieve::{self, Sieved};
 use crate::tree::{EntryKind, Root, absent};
 use crate::watch::NoWatch;
+
+/// How long a viewer waits for a file to be opened.
+const VIEWERS_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Why an item's file is not to be had.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +62,7 @@ pub enum OpenError {
 impl From<ScanError> for OpenError {
     fn from(error: ScanError) -> Self {
         match error {
-            ScanError::Stopped => OpenError::Closing,
+            ScanError::Stopped | ScanError::Silent => OpenError::Closing,
             ScanError::Catalog(error) => OpenError::Catalog(error),
         }
     }
@@ -81,30 +85,43 @@ pub(crate) async fn whereabouts(
 /// Opens `known` and checks that it is the file that is known.
 ///
 /// Cancelling this closes what it opened.
-pub(crate) async fn open_known(scanner: &Scanner, known: &KnownFile) -> Result<Opened, OpenError> {
+pub(crate) async fn open_known(scanner: &Arc<Scanner>, known: &KnownFile) -> Result<Opened, OpenError> {
     let (folder, path) = whereabouts(scanner, known).await?;
     let file = known.place.path.to_string();
     let (at, mount) = (known.place.path.clone(), known.mount.clone());
     let before = known.remembered.clone();
     let shown_folder = shown(std::os::unix::ffi::OsStrExt::as_bytes(folder.as_os_str()));
     let opened = scanner
-        .blocking(move || -> Result<_, Step> {
-            let root = Root::open(&folder).map_err(Step::Folder)?;
-            let opened = root.open_file(&at);
-            match opened {
-                // Some filesystems number a file anew whenever they like.
-                Ok((file, now)) if now.same_clock(&before.revision) && now.inode != before.revision.inode => {
-                    let same = sample(&file, now.size).map_err(Step::File)? == before.sample;
-                    Ok((file, now, same))
+        .on_disk(
+            &known.place.folder,
+            VIEWERS_PATIENCE,
+            move || -> Result<_, Step> {
+                let root = Root::open(&folder).map_err(Step::Folder)?;
+                let opened = root.open_file(&at);
+                match opened {
+                    // Some filesystems number a file anew whenever they like.
+                    Ok((file, now))
+                        if now.same_clock(&before.revision) && now.inode != before.revision.inode =>
+                    {
+                        let same = sample(&file, now.size).map_err(Step::File)? == before.sample;
+                        Ok((file, now, same))
+                    }
+                    Ok((file, now)) => Ok((file, now, now.same_file(&before.revision))),
+                    Err(error) if absent(&error) && !is_mounted(&root, &mount).unwrap_or(false) => {
+                        Err(Step::Folder(error))
+                    }
+                    Err(error) => Err(Step::File(error)),
                 }
-                Ok((file, now)) => Ok((file, now, now.same_file(&before.revision))),
-                Err(error) if absent(&error) && !is_mounted(&root, &mount).unwrap_or(false) => {
-                    Err(Step::Folder(error))
-                }
-                Err(error) => Err(Step::File(error)),
-            }
-        })
-        .await?;
+            },
+        )
+        .await;
+    let opened = match opened {
+        Err(ScanError::Silent) => {
+            let reason = Reason::Silent;
+            return Err(OpenError::Unreadable { file, reason });
+        }
+        opened => opened?,
+    };
     let look_again = || {
         let parent = known.place.path.parent().unwrap_or_default();
         scanner.marks.shallow(&known.place.folder, parent);
@@ -141,24 +158,32 @@ enum Step {
 }
 
 /// The files beside `known` that go with it by their name.
-pub(crate) async fn sidecars(scanner: &Scanner, known: &KnownFile) -> Result<Vec<Sidecar>, OpenError> {
+pub(crate) async fn sidecars(scanner: &Arc<Scanner>, known: &KnownFile) -> Result<Vec<Sidecar>, OpenError> {
     let (folder, _) = whereabouts(scanner, known).await?;
     let film = known.place.path.clone();
     let found = scanner
-        .blocking(move || -> io::Result<Vec<Sidecar>> {
-            let root = Root::open(&folder)?;
-            let listing = root.list(&film.parent().unwrap_or_default(), &NoWatch)?;
-            let beside = listing.entries.into_iter().filter_map(|entry| match entry.kind {
-                EntryKind::File(revision) => sidecar(&film, &entry.path, revision.size, &folder),
-                _ => None,
-            });
-            let mut beside: Vec<Sidecar> = beside.collect();
-            beside.sort_by(|a, b| a.name.cmp(&b.name));
-            Ok(beside)
-        })
-        .await?;
+        .on_disk(
+            &known.place.folder,
+            VIEWERS_PATIENCE,
+            move || -> io::Result<Vec<Sidecar>> {
+                let root = Root::open(&folder)?;
+                let listing = root.list(&film.parent().unwrap_or_default(), &NoWatch)?;
+                let beside = listing.entries.into_iter().filter_map(|entry| match entry.kind {
+                    EntryKind::File(revision) => sidecar(&film, &entry.path, revision.size, &folder),
+                    _ => None,
+                });
+                let mut beside: Vec<Sidecar> = beside.collect();
+                beside.sort_by(|a, b| a.name.cmp(&b.name));
+                Ok(beside)
+            },
+        )
+        .await;
     // A directory that cannot be read has no sidecars to offer; playing the film says the rest.
-    Ok(found.unwrap_or_default())
+    match found {
+        Ok(found) => Ok(found.unwrap_or_default()),
+        Err(ScanError::Silent) => Ok(Vec::new()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn sidecar(film: &RelPath, path: &RelPath, size: u64, folder: &std::path::Path) -> Option<Sidecar> {

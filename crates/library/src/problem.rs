@@ -45,6 +45,9 @@ pub enum Reason {
         /// What the operating system said.
         detail: String,
     },
+    /// The disk or share does not answer at all.
+    #[error("its disk or share does not answer: check its connection; it is looked at again once it does")]
+    Silent,
     /// A pipe, socket or device; never opened.
     #[error("not a file but a {what}")]
     SpecialFile {
@@ -140,6 +143,7 @@ impl Reason {
             Reason::Broken { .. } => "broken",
             Reason::PermissionDenied => "permission-denied",
             Reason::Unreadable { .. } => "unreadable",
+            Reason::Silent => "silent",
             Reason::SpecialFile { .. } => "special-file",
             Reason::BrokenLink => "broken-link",
             Reason::LinkOutside => "link-outside",
@@ -169,7 +173,11 @@ impl Reason {
     pub(crate) fn is_about_content(&self) -> bool {
         !matches!(
             self,
-            Reason::PermissionDenied | Reason::Unreadable { .. } | Reason::BeingWritten | Reason::NotMounted
+            Reason::PermissionDenied
+                | Reason::Unreadable { .. }
+                | Reason::Silent
+                | Reason::BeingWritten
+                | Reason::NotMounted
         )
     }
 
@@ -180,7 +188,9 @@ impl Reason {
 
     pub(crate) fn again(&self) -> Again {
         match self {
-            Reason::PermissionDenied | Reason::Unreadable { .. } | Reason::BeingWritten => Again::EveryScan,
+            Reason::PermissionDenied | Reason::Unreadable { .. } | Reason::Silent | Reason::BeingWritten => {
+                Again::EveryScan
+            }
             Reason::FfprobeMissing => Again::EveryScan,
             Reason::TimedOut | Reason::Failed { .. } | Reason::Unknown => Again::Later,
             _ => Again::OnChange,

@@ -6,7 +6,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +29,10 @@ use crate::watch::Watcher;
 /// Files of a folder that are looked for to recognize it under another number.
 const RECOGNIZE: i64 = 32;
 
+/// How long a scan waits for one operation on a folder. Reading a very large directory over a slow network
+/// takes minutes and is no silence.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10 * 60);
+
 /// Files that are watched for coming to rest; more wait for the next scan.
 const MAX_RESTLESS: usize = 10_000;
 
@@ -48,6 +51,8 @@ pub(crate) struct Scanner {
     pub(crate) examiners: usize,
     /// Files that were last seen changing.
     pub(crate) restless: Mutex<HashMap<Place, Restless>>,
+    /// How many file operations of a folder nobody waits for any more.
+    pub(crate) silent: Mutex<HashMap<FolderId, usize>>,
 }
 
 /// Why a scan ended early.
@@ -56,6 +61,9 @@ pub(crate) enum ScanError {
     /// The library is closing.
     #[error("the library is closing")]
     Stopped,
+    /// The folder's disk or share does not answer.
+    #[error("its disk or share does not answer")]
+    Silent,
     /// The tables.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
@@ -81,7 +89,10 @@ impl Scanner {
         around: &Surroundings,
     ) -> Result<FolderState, ScanError> {
         let path = folder.path.clone();
-        let root = match self.blocking(move || Root::open(&path)).await? {
+        let root = match self
+            .on_disk(&folder.id, PATIENCE, move || Root::open(&path))
+            .await?
+        {
             Ok(root) => Arc::new(root),
             Err(error) if absent(&error) => return Ok(FolderState::Missing),
             Err(error) => return Ok(FolderState::Unreadable(Reason::from_io(&error))),
@@ -116,7 +127,7 @@ impl Scanner {
         }
         let (films, some) = self.catalog.some_files(&folder.id, RECOGNIZE).await?;
         let recognized = self
-            .blocking({
+            .on_disk(&folder.id, PATIENCE, {
                 let root = Arc::clone(root);
                 move || {
                     some.iter().any(|file| {
@@ -164,8 +175,8 @@ impl Scanner {
         let Some(folder) = around.folders.get(&file.place.folder).cloned() else {
             return Ok(false);
         };
-        let (file, found) = (file.clone(), found.1);
-        self.blocking(move || match Root::open(&folder.path) {
+        let (id, file, found) = (folder.id.clone(), file.clone(), found.1);
+        let gone = self.on_disk(&id, PATIENCE, move || match Root::open(&folder.path) {
             Ok(root) => {
                 let trusted = !folder.active || folder.identity == Some(root.identity);
                 trusted
@@ -180,8 +191,61 @@ impl Scanner {
             }
             // A folder that is configured may come back; one that is not was given up.
             Err(error) => !folder.active && absent(&error),
-        })
-        .await
+        });
+        match gone.await {
+            // Whoever does not answer proves nothing, and is no trouble of the one who asks.
+            Err(ScanError::Silent) => Ok(false),
+            gone => gone,
+        }
+    }
+
+    /// Runs `job`, which touches `folder`, and waits for it for `limit` at most.
+    ///
+    /// A share whose server is gone lets a thread wait for ever, and nothing ends that. Such a thread is left
+    /// to itself, nobody else is sent after it, and when it does come back the folder is looked at.
+    pub(crate) async fn on_disk<T: Send + 'static>(
+        self: &Arc<Self>,
+        folder: &FolderId,
+        limit: Duration,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ScanError> {
+        if self.silent().contains_key(folder) {
+            return Err(ScanError::Silent);
+        }
+        let mut running = self.work.spawn_blocking(job);
+        let ended = tokio::select! {
+            biased;
+            ended = &mut running => ended,
+            () = self.clock.sleep(limit) => {
+                *self.silent().entry(folder.clone()).or_insert(0) += 1;
+                let (scanner, folder) = (Arc::clone(self), folder.clone());
+                self.work.spawn(async move {
+                    let _ = running.await;
+                    scanner.answered(&folder);
+                });
+                return Err(ScanError::Silent);
+            }
+        };
+        match ended {
+            Ok(value) => Ok(value),
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => Err(ScanError::Stopped),
+        }
+    }
+
+    fn answered(&self, folder: &FolderId) {
+        let mut silent = self.silent();
+        if let Some(waiting) = silent.get_mut(folder) {
+            *waiting -= 1;
+            if *waiting == 0 {
+                silent.remove(folder);
+                self.marks.folder(folder);
+            }
+        }
+    }
+
+    fn silent(&self) -> MutexGuard<'_, HashMap<FolderId, usize>> {
+        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs `job` on a thread that may block, counted in [`Scanner::work`].
@@ -253,10 +317,42 @@ pub(crate) fn is_mounted(root: &Root, mount: &RelPath) -> io::Result<bool> {
     Ok(at.device != above.device)
 }
 
-/// The identities of the directories at `paths`, as far as they can be had.
-pub(crate) fn identities<'a>(paths: impl Iterator<Item = &'a Path>) -> HashSet<DirIdentity> {
-    paths
-        .filter_map(|path| Root::open(path).ok())
-        .map(|root| root.identity)
-        .collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::World;
+
+    #[tokio::test]
+    async fn a_share_that_does_not_answer_keeps_nobody_else_waiting() {
+        let world = World::new().await;
+        let library = world.open().await;
+        let scanner = library.scanner();
+        let (dead, alive) = (FolderId("dead".into()), FolderId("alive".into()));
+        let (answer, asked) = std::sync::mpsc::sync_channel::<()>(0);
+        let waiting = tokio::spawn({
+            let (scanner, dead) = (Arc::clone(scanner), dead.clone());
+            async move {
+                scanner
+                    .on_disk(&dead, PATIENCE, move || asked.recv().is_ok())
+                    .await
+            }
+        });
+        let sleepers = world.clock.sleepers();
+        while world.clock.sleepers() == sleepers {
+            tokio::task::yield_now().await;
+        }
+        world.clock.advance(PATIENCE);
+        assert!(matches!(waiting.await.unwrap(), Err(ScanError::Silent)));
+        // Nobody else is sent after it; others are served.
+        assert!(matches!(
+            scanner.on_disk(&dead, PATIENCE, || ()).await,
+            Err(ScanError::Silent)
+        ));
+        assert!(scanner.on_disk(&alive, PATIENCE, || ()).await.is_ok());
+        answer.send(()).unwrap();
+        while scanner.on_disk(&dead, PATIENCE, || ()).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+        world.close(library).await;
+    }
 }

@@ -19,7 +19,7 @@ use crate::name::RelPath;
 use crate::problem::Reason;
 use crate::record::{Finding, Media, Origin};
 use crate::revision::Revision;
-use crate::scan::{ScanError, Scanner, Surroundings};
+use crate::scan::{PATIENCE, ScanError, Scanner, Surroundings};
 use crate::sieve::{self, Sieved};
 use crate::tree::{DirIdentity, EntryKind, Listing, MAX_DEPTH, Root, absent};
 use crate::watch::NoWatch;
@@ -160,7 +160,7 @@ impl<'a> Walk<'a> {
         let root = Arc::clone(&self.root);
         let approached = self
             .scanner
-            .blocking(move || {
+            .on_disk(&self.folder.id, PATIENCE, move || {
                 let approach = |(dir, deep)| match approach(&root, &top, &dir, deep) {
                     Ok(todo) => todo.map(Ok),
                     Err(_) => Some(Err(dir)),
@@ -193,7 +193,7 @@ impl<'a> Walk<'a> {
         let stop = self.scanner.stop.clone();
         let (read, rest) = self
             .scanner
-            .blocking(move || {
+            .on_disk(&self.folder.id, PATIENCE, move || {
                 let mut read = Vec::with_capacity(batch.len());
                 let mut entries = 0;
                 while entries < ENTRIES_A_BATCH && !stop.is_cancelled() {

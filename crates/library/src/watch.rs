@@ -325,6 +325,24 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_that_cannot_be_watched_is_said() {
+        let mut shared = Shared {
+            // Takes no watches, as an exhausted limit does.
+            inotify: eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
+            stop: eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
+            marks: Arc::default(),
+            folders: Vec::new(),
+            watches: Mutex::default(),
+            limit_reached: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let fd = OwnedFd::from(File::open(dir.path()).unwrap());
+        shared.add(&FolderId("f".into()), &RelPath::root(), &fd);
+        assert!(*shared.limit_reached.get_mut());
+    }
+
+    #[test]
     fn an_overflow_marks_everything() {
         let marks = Arc::new(Marks::default());
         let watcher = Watcher::start(Arc::clone(&marks), Vec::new()).unwrap();

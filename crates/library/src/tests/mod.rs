@@ -44,9 +44,9 @@ fn film(number: u32) -> Vec<u8> {
 }
 
 /// A temporary world: folders, a data directory, a database and the readers.
-struct World {
+pub(crate) struct World {
     dir: tempfile::TempDir,
-    clock: ManualClock,
+    pub(crate) clock: ManualClock,
     store: Store,
     reader: Arc<Reader>,
     processes: Processes,
@@ -55,7 +55,7 @@ struct World {
 
 impl World {
     /// One empty folder `films`, no watching, the database in a file.
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let location = Location::SqliteFile(dir.path().join("ether.db"));
         Self::at(dir, &location).await
@@ -101,7 +101,7 @@ impl World {
     }
 
     /// Starts the library and waits for its first scan.
-    async fn open(&self) -> Library {
+    pub(crate) async fn open(&self) -> Library {
         let library = self.start().await;
         library.finished(1).await;
         library
@@ -115,7 +115,7 @@ impl World {
             .unwrap()
     }
 
-    async fn close(self, library: Library) {
+    pub(crate) async fn close(self, library: Library) {
         library.shutdown().await;
         let _ = self.processes.shutdown().await;
         self.store.close().await;

@@ -455,3 +455,14 @@ async fn thousands_of_files_are_scanned_a_few_at_a_time() {
     watching.abort();
     world.close(library).await;
 }
+
+#[tokio::test]
+async fn what_ether_writes_itself_is_no_film_of_anybody() {
+    let mut world = World::new().await;
+    world.options.data_dir = world.path("films/ether data");
+    world.write("films/ether data/scratch/segment.mp4", &film(1));
+    world.write("films/film.mp4", &film(2));
+    let library = world.open().await;
+    assert_eq!(files(&library).await, ["film.mp4"]);
+    world.close(library).await;
+}

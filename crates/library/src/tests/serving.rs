@@ -119,3 +119,35 @@ async fn a_film_that_is_cut_short_says_so_in_the_list() {
     );
     world.close(library).await;
 }
+
+#[tokio::test]
+async fn a_viewers_oldest_positions_make_room_for_new_ones() {
+    let world = World::new().await;
+    world.write("films/film.mp4", &film(1));
+    let library = world.open().await;
+    let tables = world.store.component(&COMPONENT).await.unwrap();
+    let bound = ether_store::Bound::of(Duration::from_secs(60));
+    let filled = tables.write(bound, |tx| {
+        Box::pin(async move {
+            let sql = "INSERT INTO library_positions (viewer, item, position_ms, finished, updated) \
+                       VALUES ('anna', $1, 0, 0, $2)";
+            for number in 0..10_000_i64 {
+                let item = ether_store::Value::from(format!("item-{number}"));
+                tx.execute(sql, &[item, ether_store::Value::from(number)]).await?;
+            }
+            Ok::<_, ether_store::StoreError>(())
+        })
+    });
+    filled.await.unwrap();
+    let anna: Viewer = "anna".parse().unwrap();
+    let id = items(&library).await.remove(0).id;
+    assert!(library.set_position(&anna, &id, 77, None).await.unwrap());
+    assert_eq!(library.item(&anna, &id).await.unwrap().unwrap().position_ms, 77);
+    let count = "SELECT CAST(COUNT(*) AS BIGINT), CAST(MIN(updated) AS BIGINT) FROM library_positions";
+    let rows = tables.query(bound, count, Vec::new()).await.unwrap();
+    assert_eq!(
+        (rows[0].integer(0).unwrap(), rows[0].integer(1).unwrap()),
+        (10_000, 1)
+    );
+    world.close(library).await;
+}

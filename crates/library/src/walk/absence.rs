@@ -9,7 +9,7 @@ use crate::marks::Scope;
 use crate::name::RelPath;
 use crate::problem::Reason;
 use crate::record::Finding;
-use crate::scan::{ScanError, is_mounted};
+use crate::scan::{PATIENCE, ScanError, is_mounted};
 
 impl Walk<'_> {
     /// What is remembered in directories that the walk did not meet.
@@ -107,7 +107,9 @@ impl Walk<'_> {
         // What nobody can tell is taken for unmounted: nothing is forgotten by an error.
         let mounted = self
             .scanner
-            .blocking(move || is_mounted(&root, &at).unwrap_or(false))
+            .on_disk(&self.folder.id, PATIENCE, move || {
+                is_mounted(&root, &at).unwrap_or(false)
+            })
             .await?;
         self.mounted.insert(mount.clone(), mounted);
         Ok(mounted)
