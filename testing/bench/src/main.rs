@@ -5,6 +5,7 @@
 //! rows to `target/bench/report.json`.
 
 mod harness;
+mod ledger;
 mod machine;
 mod play;
 mod server;
@@ -47,10 +48,16 @@ struct Group {
 }
 
 /// Every group, in the order of the table.
-const GROUPS: &[Group] = &[Group {
-    name: "play",
-    run: play::run,
-}];
+const GROUPS: &[Group] = &[
+    Group {
+        name: "play",
+        run: play::run,
+    },
+    Group {
+        name: "ledger",
+        run: ledger::run,
+    },
+];
 
 fn main() -> ExitCode {
     let args = Args::parse();

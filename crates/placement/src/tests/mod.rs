@@ -3,6 +3,7 @@
 
 mod conformance;
 mod faults;
+mod group;
 mod input;
 mod model;
 mod plain;

@@ -64,8 +64,16 @@ async fn cut_everywhere(world: &World, cut: &Ledger, scissors: &Scissors) {
                 let outcome = round.run(cut).await;
                 let hit = scissors.disarm();
                 match &outcome {
-                    // A connection that dies before anything happened is replaced without a word.
-                    Ok(()) => {}
+                    // A connection that dies before anything happened is replaced without a word; what is
+                    // answered has happened.
+                    Ok(()) => {
+                        let done = world.ledger.usage().await.unwrap().revision - before.revision;
+                        assert_eq!(
+                            done,
+                            u64::from(operation.mutates()),
+                            "{operation:?}, statement {nth}"
+                        );
+                    }
                     Err(LedgerError::Unknown(_)) if hit => unknown += 1,
                     Err(error) => panic!("{operation:?}, statement {nth}: {error}"),
                 }

@@ -2,7 +2,7 @@
 
 mod cancel;
 mod cut;
-mod operations;
+pub(super) mod operations;
 mod outage;
 mod process;
 mod proxy;

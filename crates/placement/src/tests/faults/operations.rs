@@ -199,7 +199,7 @@ fn renewed(outcome: &Renewed) {
 }
 
 /// A world with room for every round.
-pub(super) async fn roomy(world: World) -> World {
+pub(in crate::tests) async fn roomy(world: World) -> World {
     let world = world.ready().await;
     world.pool("slots", 100_000_000).await;
     world.pool("scratch", 1_000_000).await;
