@@ -16,6 +16,22 @@ async fn the_library_lives_on_postgresql_as_on_sqlite() {
     for (number, path) in paths.iter().enumerate() {
         world.write(path, &film(number as u32));
     }
+    // Longer than a PostgreSQL index takes, and not compressible.
+    let deep: String = (0_u32..14)
+        .map(|level| {
+            let letter = |at: u32| {
+                char::from(
+                    b'a' + (level * 7919 + at * at * 31 + at * 17)
+                        .wrapping_mul(2_654_435_761)
+                        .to_be_bytes()[0]
+                        % 26,
+                )
+            };
+            (0..200).map(letter).collect::<String>() + "/"
+        })
+        .collect();
+    let deep = format!("{deep}deep.mp4");
+    let long = world.write(&format!("films/{deep}"), &film(77));
     world.write("songs/song.flac", SONG);
     world.write("films/notes.txt", b"buy milk");
     world.write("films/lies.mp4", &b"no film at all ".repeat(100));
@@ -31,7 +47,10 @@ async fn the_library_lives_on_postgresql_as_on_sqlite() {
             break;
         }
     }
-    assert_eq!(titles, ["[b] 100%", "Part 2", "Part 10", "song"]);
+    assert_eq!(titles, ["[b] 100%", "deep", "Part 2", "Part 10", "song"]);
+    let id = item(&library, &deep).await.id;
+    assert_eq!(library.open(&id).await.unwrap().path, long);
+    std::fs::remove_file(long).unwrap();
     assert_eq!(library.problems(10).await.unwrap().1, 2);
     let two = item(&library, "Part 2.mp4").await.id;
     let ten = item(&library, "Part 10.mp4").await.id;

@@ -466,3 +466,66 @@ async fn what_ether_writes_itself_is_no_film_of_anybody() {
     assert_eq!(files(&library).await, ["film.mp4"]);
     world.close(library).await;
 }
+
+/// Where the real films are, if they are on this machine.
+fn real_media() -> Option<PathBuf> {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/media");
+    let path = std::env::var_os("ETHER_MEDIA").map_or_else(beside, PathBuf::from);
+    match path.is_dir() {
+        true => Some(path),
+        false => {
+            println!("skipped: no real films (ETHER_MEDIA)");
+            None
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_real_film_is_an_item_with_a_picture_or_says_why_not() {
+    let Some(media) = real_media() else { return };
+    let mut world = World::new().await;
+    world.options.folders = vec![media];
+    let library = world.open().await;
+    let (problems, _) = library.problems(10_000).await.unwrap();
+    let documents = problems
+        .iter()
+        .filter(|p| matches!(p.reason, Reason::OtherDocument { .. }))
+        .count();
+    let shelf = items(&library).await;
+    let status = library.status();
+    assert_eq!(
+        status.progress.seen as usize,
+        shelf.len() + problems.len() - documents
+    );
+    for problem in &problems {
+        println!("{}: {}", problem.file, problem.reason);
+        assert!(
+            !matches!(
+                problem.reason,
+                Reason::Failed { .. } | Reason::TimedOut | Reason::FfprobeMissing
+            ),
+            "{problem:?}"
+        );
+    }
+    for item in &shelf {
+        assert!(
+            item.duration_ms.is_some() || !item.warnings.is_empty(),
+            "{item:?}"
+        );
+    }
+    until(&library, || async {
+        items(&library)
+            .await
+            .iter()
+            .all(|item| item.picture != PictureState::Wanted)
+    })
+    .await;
+    for item in items(&library).await {
+        if item.picture == PictureState::Failed {
+            let why = library.picture(&item.id).await.unwrap_err();
+            println!("{}: {why}", item.file);
+            assert!(item.kind == Kind::Music, "{}: {why}", item.file);
+        }
+    }
+    world.close(library).await;
+}
