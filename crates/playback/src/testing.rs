@@ -360,71 +360,70 @@ impl Puppet {
     }
 
     fn served(&self, resource: Resource) -> Served {
-        let text = format!("{}:{resource}|", self.generation);
-        let bytes: Vec<u8> = text.bytes().cycle().take(self.bytes).collect();
         Served {
-            len: bytes.len() as u64,
+            len: self.bytes as u64,
             etag: format!("g{}-{}", self.generation, resource.to_string().replace('/', "-")),
-            content_type: match resource {
-                Resource::Init { .. } => "video/mp4",
-                Resource::Segment { .. } => "video/iso.segment",
-            },
+            content_type: "video/mp4",
             media: Box::new(Whole {
-                bytes: bytes.into(),
-                cut_short: self.cut_short.load(Ordering::SeqCst) as usize,
+                text: format!("{}:{resource}|", self.generation).into_bytes(),
+                cut_short: u64::from(self.cut_short.load(Ordering::SeqCst)),
                 dropped: self.dropped.clone(),
             }),
         }
     }
 }
 
+/// A resource that repeats a text, made as it is read: it may be larger than any buffer on its way.
 struct Whole {
-    bytes: Bytes,
-    cut_short: usize,
+    text: Vec<u8>,
+    cut_short: u64,
     dropped: Arc<AtomicU32>,
 }
 
 impl ServedMedia for Whole {
     fn stream(self: Box<Self>, range: Range<u64>) -> ByteStream {
-        let slice = self.bytes.slice(range.start as usize..range.end as usize);
-        let pieces = slice
-            .chunks(64 * 1024)
-            .map(Bytes::copy_from_slice)
-            .collect::<Vec<_>>();
+        let period = self.text.len();
+        let repeated = self.text.repeat(PIECE.div_ceil(period) + 1).into();
         ByteStream::new(Chunks {
-            pieces: pieces.into_iter(),
-            left: self.cut_short,
-            dropped: self.dropped,
-            done: false,
+            range,
+            period: period as u64,
+            repeated,
+            whole: *self,
         })
     }
 }
 
+/// Bytes that are handed over at a time.
+const PIECE: usize = 64 * 1024;
+
 struct Chunks {
-    pieces: std::vec::IntoIter<Bytes>,
-    left: usize,
-    dropped: Arc<AtomicU32>,
-    done: bool,
+    range: Range<u64>,
+    period: u64,
+    /// The text, repeated for one piece more than it is long.
+    repeated: Bytes,
+    whole: Whole,
 }
 
 impl Pieces for Chunks {
     fn poll_next(&mut self, _cx: &mut Context<'_>) -> Poll<Option<std::io::Result<Bytes>>> {
-        let Some(piece) = self.pieces.next() else {
-            self.done = true;
+        if self.range.is_empty() {
             return Poll::Ready(None);
-        };
-        if piece.len() > self.left {
+        }
+        let len = (self.range.end - self.range.start).min(PIECE as u64);
+        if self.range.start + len > self.whole.cut_short {
             return Poll::Ready(Some(Err(std::io::Error::other("the worker is gone"))));
         }
-        self.left -= piece.len();
+        let at = (self.range.start % self.period) as usize;
+        let piece = self.repeated.slice(at..at + len as usize);
+        self.range.start += len;
         Poll::Ready(Some(Ok(piece)))
     }
 }
 
 impl Drop for Chunks {
     fn drop(&mut self) {
-        if !self.done && self.pieces.len() > 0 {
-            self.dropped.fetch_add(1, Ordering::SeqCst);
+        if !self.range.is_empty() {
+            self.whole.dropped.fetch_add(1, Ordering::SeqCst);
         }
     }
 }

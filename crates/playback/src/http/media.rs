@@ -3,12 +3,16 @@
 //! Playlists are the text that was written when the playback was made. Segments come from the encoder, held
 //! until they are finished; a HEAD request never makes one.
 
+use std::convert::Infallible;
 use std::ops::Range;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
+use bytes::Bytes;
 use ether_encoder::{Resource as Output, Served};
 use http::header::{ACCEPT_RANGES, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -119,7 +123,7 @@ async fn output(
     if *method == Method::HEAD {
         return Ok(match playback.finished(wanted) {
             Some(served) => respond(playback, served, method, headers, None),
-            None => not_made_yet(playback, wanted),
+            None => not_made_yet(playback),
         });
     }
     let hold = playback.hold();
@@ -160,19 +164,33 @@ fn respond(
     })
 }
 
-/// What is known of a segment that nobody has made: that it will be there, and its type.
-fn not_made_yet(playback: &Playback, wanted: Output) -> Response {
-    let content_type = match (playback.plan().packaging(), wanted) {
-        (Some(Packaging::MpegTs), _) => "video/mp2t",
-        (_, Output::Init { .. }) => "video/mp4",
-        (_, Output::Segment { .. }) => "video/iso.segment",
+/// What is known of a segment that nobody has made: that it will be there, and its type. Its length is not.
+fn not_made_yet(playback: &Playback) -> Response {
+    let content_type = match playback.plan().packaging() {
+        Some(Packaging::MpegTs) => "video/mp2t",
+        _ => "video/mp4",
     };
-    let mut response = StatusCode::OK.into_response();
+    let mut response = Response::new(Body::new(Unknown));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+/// A body of unknown length, for answers to HEAD: an empty one would be announced as zero bytes long.
+struct Unknown;
+
+impl http_body::Body for Unknown {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Infallible>>> {
+        Poll::Ready(None)
+    }
 }
 
 /// What a name in a representation stands for.

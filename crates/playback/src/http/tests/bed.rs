@@ -315,7 +315,7 @@ impl Socket {
 
     /// Reads more and says how much; `None` once the connection is closed.
     pub(super) async fn fill(&mut self) -> Option<usize> {
-        let mut piece = vec![0; 64 * 1024];
+        let mut piece = vec![0; 256 * 1024];
         match self.stream.read(&mut piece).await {
             Ok(0) | Err(_) => None,
             Ok(read) => {

@@ -13,7 +13,7 @@ async fn thousands(bed: &Bed) -> Vec<(String, &'static str)> {
     let session = bed.session("").await;
     vec![
         (file, "video/mp4"),
-        (resource(&session, "3.m4s"), "video/iso.segment"),
+        (resource(&session, "3.m4s"), "video/mp4"),
         (resource(&session, "header"), "video/mp4"),
     ]
 }

@@ -31,6 +31,13 @@ async fn playlists_and_head_start_nothing_and_charge_nothing() {
     for name in ["0.m4s", "header", "index.m3u8"] {
         let head = bed.send("HEAD", &resource(&session, name), &[], "").await;
         assert_eq!(head.status.as_u16(), 200, "{name}");
+        let known = name == "index.m3u8";
+        assert_eq!(
+            head.header("content-length").is_some(),
+            known,
+            "{name} {}",
+            head.head
+        );
     }
     assert_eq!(bed.encoder.started(), 0);
     assert_eq!(bed.capacity.usage().used, Units::default());
@@ -243,7 +250,7 @@ async fn a_pause_of_ten_minutes_keeps_the_place_and_one_of_an_hour_rebuilds_it()
 
 #[tokio::test]
 async fn a_slow_transfer_is_a_sign_of_life_and_a_stalled_one_is_cut_off() {
-    let bed = Bed::with(|setup| setup.encoder.bytes = 64 << 20).await;
+    let bed = Bed::with(|setup| setup.encoder.bytes = 512 << 20).await;
     let session = bed.session("").await;
     let mut socket = Socket::open(bed.addr).await;
     socket.write("GET", &resource(&session, "0.m4s"), &[], "").await;
@@ -278,7 +285,7 @@ async fn a_slow_transfer_is_a_sign_of_life_and_a_stalled_one_is_cut_off() {
 
 #[tokio::test]
 async fn a_viewer_who_hangs_up_ends_the_transfer_and_not_the_session() {
-    let bed = Bed::with(|setup| setup.encoder.bytes = 64 << 20).await;
+    let bed = Bed::with(|setup| setup.encoder.bytes = 512 << 20).await;
     let session = bed.session("").await;
     let mut socket = Socket::open(bed.addr).await;
     socket.write("GET", &resource(&session, "0.m4s"), &[], "").await;
@@ -295,7 +302,7 @@ async fn a_viewer_who_hangs_up_ends_the_transfer_and_not_the_session() {
 
 #[tokio::test]
 async fn a_transfer_that_fails_is_seen_to_fail() {
-    let bed = Bed::with(|setup| setup.encoder.bytes = 64 << 20).await;
+    let bed = Bed::with(|setup| setup.encoder.bytes = 512 << 20).await;
     let session = bed.session("").await;
     bed.get(&resource(&session, "header")).await;
     bed.encoder.newest().cut_short.store(32 << 20, Ordering::SeqCst);

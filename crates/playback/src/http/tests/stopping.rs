@@ -81,7 +81,7 @@ async fn no_session_is_made_once_the_server_stops() {
 
 #[tokio::test]
 async fn a_transfer_that_does_not_end_is_cut_off() {
-    let bed = Bed::with(|setup| setup.encoder.bytes = 64 << 20).await;
+    let bed = Bed::with(|setup| setup.encoder.bytes = 512 << 20).await;
     let session = bed.session("").await;
     let mut socket = Socket::open(bed.addr).await;
     socket.write("GET", &resource(&session, "0.m4s"), &[], "").await;
