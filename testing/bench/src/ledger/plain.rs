@@ -21,21 +21,21 @@ CREATE FUNCTION micros() RETURNS BIGINT LANGUAGE sql VOLATILE AS
 
 CREATE FUNCTION reserve(slot TEXT) RETURNS BIGINT LANGUAGE plpgsql AS $$
 DECLARE
-    next BIGINT;
+    following BIGINT;
 BEGIN
     PERFORM pg_advisory_xact_lock(7);
     UPDATE meta SET revision = revision + 1, total = total + 1 WHERE id = 1;
-    SELECT generation + 1 INTO next FROM sessions WHERE session = slot;
-    next := COALESCE(next, 1);
+    SELECT generation + 1 INTO following FROM sessions WHERE session = slot;
+    following := COALESCE(following, 1);
     UPDATE pools SET used = used + 1000 WHERE scope = 'slots' AND role = 'transcode' AND used + 1000 <= capacity;
     UPDATE pools SET used = used + 10 WHERE scope = 'scratch' AND role = 'transcode' AND used + 10 <= capacity;
-    INSERT INTO sessions VALUES (slot, next, 'c', 'c1', 'w/cpu', 'w', 'w1', 'transcode', 'op-' || next,
+    INSERT INTO sessions VALUES (slot, following, 'c', 'c1', 'w/cpu', 'w', 'w1', 'transcode', 'op-' || following,
         repeat('0', 64), 'scratch=10,slots=1000', micros() + 600000000, micros() + 600000000, 0)
     ON CONFLICT (session) DO UPDATE SET generation = excluded.generation, operation = excluded.operation,
         request = excluded.request, claims = excluded.claims, initial_deadline = excluded.initial_deadline,
         deadline = excluded.deadline, retired = 0;
     INSERT INTO claims VALUES (slot, 'slots', 'transcode', 1000), (slot, 'scratch', 'transcode', 10);
-    RETURN next;
+    RETURN following;
 END $$;
 
 CREATE FUNCTION renew(slot TEXT) RETURNS VOID LANGUAGE plpgsql AS $$
