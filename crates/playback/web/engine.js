@@ -7,6 +7,9 @@ const LIBRARY = "/assets/vendor/hls.light.min.js";
 /** A segment is held back for at most 8 s by the server; anything slower than this is lost. */
 const FIRST_BYTE_MS = 20_000;
 const RETRIES = 12;
+/** A browser's own HLS takes "not ready yet" for the end: loaded anew this often without a step forward. */
+const RELOADS = 6;
+const RELOAD_MS = 1_000;
 
 /**
  * "native" or "mse", or null if this browser has neither. Media Source is preferred where both exist, for it
@@ -25,40 +28,52 @@ export function choosePlayer(video, wanted = null) {
 
 /**
  * Starts loading `url`. Returns `{ name, retry(), detach() }`. `onWaiting(error or null)`: loading is being
- * tried again, or goes on; `onFailure(error)`: it has stopped until `retry()` or `detach()`.
+ * tried again, or goes on; `onFailure(error)`: it has stopped until `retry()` or `detach()`. Loading anew pauses:
+ * whoever wants it to play says so again when it can.
  */
 export async function attach({ video, url, isFile, player, startSeconds, onWaiting, onFailure }) {
   if (isFile || player === "native") {
-    return attachNative({ video, url, isFile, startSeconds, onFailure });
+    return attachNative({ video, url, isFile, startSeconds, onWaiting, onFailure });
   }
   const Hls = await loadHls();
   return attachMse({ Hls, video, url, startSeconds, onWaiting, onFailure });
 }
 
-function attachNative({ video, url, isFile, startSeconds, onFailure }) {
+function attachNative({ video, url, isFile, startSeconds, onWaiting, onFailure }) {
   const live = new AbortController();
   let begin = startSeconds;
+  let reloads = 0;
+  let furthest = -1;
   const load = () => {
     video.src = url;
     video.load();
+  };
+  const reload = () => {
+    begin = video.currentTime || begin;
+    load();
   };
   video.addEventListener("loadedmetadata", () => {
     if (begin > 0) video.currentTime = begin;
     begin = 0;
   }, { signal: live.signal });
   video.addEventListener("error", async () => {
+    const at = video.currentTime || begin;
+    if (at > furthest) reloads = 0;
+    furthest = Math.max(furthest, at);
     const error = await diagnose(video.error, url, isFile, live.signal);
-    if (!live.signal.aborted) onFailure(error);
+    if (live.signal.aborted) return;
+    if (!isFile && error.status === 0 && error.code !== "offline" && reloads < RELOADS) {
+      reloads += 1;
+      onWaiting(new ApiError({ status: 503, code: "not_ready" }));
+      setTimeout(() => { if (!live.signal.aborted) reload(); }, RELOAD_MS);
+      return;
+    }
+    onFailure(error);
   }, { signal: live.signal });
   load();
   return {
     name: isFile ? "the browser, from the file" : "the browser's own HLS",
-    retry() {
-      begin = video.currentTime || begin;
-      const playing = !video.paused;
-      load();
-      if (playing) video.play().catch(() => {});
-    },
+    retry: reload,
     detach() {
       live.abort();
       empty(video);
@@ -95,7 +110,9 @@ function attachMse({ Hls, video, url, startSeconds, onWaiting, onFailure }) {
     // The stock rule gives up on an unreachable server while the device itself is on line.
     shouldRetry: (policy, count, isTimeout, response) => {
       const status = response?.code ?? 0;
-      return count < (policy?.maxNumRetry ?? 0) && (isTimeout || status === 0 || status === 429 || (status >= 500 && status !== 507));
+      // 502 is an encoder's own failure: once more, for it may have been the way there; a dozen times is no use.
+      const most = status === 502 ? 1 : (policy?.maxNumRetry ?? 0);
+      return count < most && (isTimeout || status === 0 || status === 429 || status >= 500);
     },
   };
   const policy = { default: { maxTimeToFirstByteMs: FIRST_BYTE_MS, maxLoadTimeMs: 120_000, timeoutRetry: retry, errorRetry: retry } };

@@ -76,8 +76,10 @@ const WORDS = {
 export function explain(error) {
   const status = error?.status ?? 0;
   const known = WORDS[error?.code] ?? WORDS[`http_${status}`] ?? (status >= 500 ? WORDS.http_500 : null);
-  const detail = typeof error?.message === "string" && error.message !== error?.code ? error.message : "";
+  const said = typeof error?.message === "string" && error.message !== error?.code ? error.message : "";
   const [title, advice, mend] = known ?? ["That did not work", "Try again; if it stays so, the server's log says more.", Mend.RETRY];
+  // The server's sentence is shown where it says more than the title.
+  const detail = said.toLowerCase() === title.toLowerCase() ? "" : said;
   const end = error?.fields?.endMs;
   if (Number.isFinite(end)) return { title: `The file ends at ${clock(end / 1000)}`, advice, detail, mend, sentence: `${title}: ${detail}` };
   return { title, advice, detail, mend, sentence: detail ? `${title}: ${detail}` : `${title}. ${advice}` };

@@ -5,6 +5,8 @@
 const AT_ONCE = 4;
 /** Pictures kept in memory after they have left the window. */
 const KEPT = 300;
+/** A picture that could not be had is asked for again after this, where the server names no time. */
+const RETRY_SECONDS = 4;
 
 export class Pictures {
   #api;
@@ -82,12 +84,22 @@ export class Pictures {
       if (error.status === 404) {
         this.#absent.add(path);
         this.#observer.unobserve(img);
+      } else if (!controller.signal.aborted) {
+        this.#later(img, path, error.retryAfter ?? RETRY_SECONDS);
       }
-      // Anything else: asked for again when the card comes into the window again.
     } finally {
       if (this.#running.get(img) === controller) this.#running.delete(img);
       this.#pump();
     }
+  }
+
+  /** Still being made, or the server is not there: asked for again if it is still wanted then. */
+  #later(img, path, seconds) {
+    setTimeout(() => {
+      if (img.dataset.path !== path || !img.isConnected) return;
+      this.#observer.unobserve(img);
+      this.#observer.observe(img);
+    }, seconds * 1000);
   }
 
   #place(img, path, url) {

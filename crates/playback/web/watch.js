@@ -33,7 +33,7 @@ export class WatchView {
   #engine = null;
   #engineName = "";
   #keeper = null;
-  #at = 0; // where to be once the picture is there
+  #at = 0; // where the viewer is, or wants to be once there is a picture
   #started = false; // a picture of this playback has been shown
   #wantsPlay = false;
   #doom = null; // a failure that the picture has not come to yet
@@ -96,7 +96,7 @@ export class WatchView {
   }
 
   get position() {
-    return this.#started ? this.#video.currentTime : this.#at;
+    return this.#hasPicture() ? this.#video.currentTime : this.#at;
   }
 
   get paused() {
@@ -113,7 +113,6 @@ export class WatchView {
     } else if (this.#video.paused) {
       this.#play();
     } else {
-      this.#wantsPlay = false;
       this.#video.pause();
     }
   }
@@ -125,8 +124,8 @@ export class WatchView {
       this.#start(target);
       return;
     }
-    if (this.#started) this.#video.currentTime = target;
-    else this.#at = target;
+    this.#at = target;
+    if (this.#hasPicture()) this.#video.currentTime = target;
     this.#controls.update();
   }
 
@@ -223,6 +222,8 @@ export class WatchView {
       client: abilities(this.item.streams),
       ...quality,
     };
+    // A browser cannot tell where a file that was cut off ends; the server's segments can.
+    if ((this.item.gaps ?? []).some((gap) => gap.what === "truncated")) request.container = "fmp4";
     if (this.audio !== null) request.audio = this.audio;
     return request;
   }
@@ -311,9 +312,9 @@ export class WatchView {
       this.#curtain.waitingFor("Loading…");
       return;
     }
-    this.#curtain.waitingFor(error.status === 503 || error.status === 429
-      ? `${error.message || "The server is busy."} Waiting…`
-      : "The server cannot be reached. Trying again…");
+    this.#curtain.waitingFor(error.code === "not_ready" ? "The server prepares this part…"
+      : error.status === 503 || error.status === 429 ? `${explain(error).title}. Waiting…`
+        : "The server cannot be reached. Trying again…");
   }
 
   #onFailure(playback, error) {
@@ -421,6 +422,11 @@ export class WatchView {
     });
   }
 
+  /** Whether the video's own clock tells where the viewer is. */
+  #hasPicture() {
+    return this.#started && this.#video.readyState >= HTMLMediaElement.HAVE_METADATA;
+  }
+
   /** Seconds that are loaded beyond the current position. */
   #ahead() {
     const { buffered, currentTime } = this.#video;
@@ -475,7 +481,7 @@ export class WatchView {
     const video = this.#video;
     video.addEventListener("loadeddata", () => {
       this.#started = true;
-      // A place chosen while it was loading.
+      // A place chosen while it was loading, or where loading anew lost it.
       if (Math.abs(video.currentTime - this.#at) > 1) video.currentTime = this.#at;
       this.#curtain.releaseFrame();
       byId("cover").hidden = this.item?.kind !== "music" || !byId("cover").src;
@@ -485,7 +491,10 @@ export class WatchView {
       this.#onWaiting(null);
     });
     video.addEventListener("canplay", () => {
-      if (video.paused) this.#curtain.wait(null);
+      if (!video.paused) return;
+      this.#curtain.wait(null);
+      // Loading anew has paused it.
+      if (this.#engine && this.#wantsPlay && !this.#curtain.isOpen) this.#play();
     });
     video.addEventListener("waiting", () => {
       if (this.#doom) this.#meetDoom();
@@ -500,10 +509,15 @@ export class WatchView {
       this.#keep(false);
     });
     video.addEventListener("timeupdate", () => {
-      if (this.#started && !video.paused) this.#keeper?.tick(video.currentTime * 1000, performance.now());
+      if (!this.#hasPicture() || video.seeking) return;
+      this.#at = video.currentTime;
+      if (!video.paused) this.#keeper?.tick(this.#at * 1000, performance.now());
     });
     video.addEventListener("pause", () => {
-      if (!video.ended) this.#keep(false);
+      if (video.ended) return;
+      // Pressed here or on a headset: either way it is meant.
+      this.#wantsPlay = false;
+      this.#keep(false);
     });
     for (const name of ["play", "pause"]) {
       video.addEventListener(name, () => this.#playback?.reportOn(() => ({
@@ -537,9 +551,9 @@ export class WatchView {
 
 /** The most telling of what the player saw and what the server says of the playback. */
 function whyEnded(error, session) {
-  const ended = session?.ended ?? session?.failure ?? null;
-  if (ended && typeof ended === "object" && ended.code) {
-    return new ApiError({ status: error.status, code: ended.code, message: ended.message ?? ended.text ?? "", fields: ended });
-  }
+  if (session?.ended) return new ApiError({ status: 410, ...session.ended });
+  // The browser's own HLS says only that it failed; the encoder says how it ended.
+  const encoder = session?.encoder?.ended;
+  if (error.status === 0 && encoder && !["complete", "stopped"].includes(encoder.code)) return new ApiError({ status: 502, ...encoder });
   return error;
 }

@@ -1,0 +1,129 @@
+// When something goes wrong the page says what it is and what to do, and doing it works.
+
+import assert from "node:assert/strict";
+import fs from "node:fs/promises";
+import path from "node:path";
+import { after, afterEach, before, test } from "node:test";
+
+import { openBrowser, openViewer } from "../lib/browser.js";
+import { startEther } from "../lib/ether.js";
+import { bring, folderOf, repository } from "../lib/media.js";
+import { until } from "../lib/until.js";
+
+let server;
+let browser;
+
+before(async () => {
+  server = await startEther({ folder: await folderOf(["flash-beep.mkv", "interlaced.ts", "ntsc.mkv", "truncated.mkv", "upright.mp4"]) });
+  await server.scanned();
+  browser = await openBrowser();
+});
+
+after(async () => {
+  await browser?.close();
+  await server?.stop();
+});
+
+afterEach(() => server.noEncoder());
+
+test("an address of nothing says that it is gone and leads to the library", async () => {
+  const viewer = await openViewer(browser, server);
+  await viewer.page.goto(viewer.address(`#/watch/${"0".repeat(32)}`));
+  assert.match(await viewer.curtain(), /no longer here/);
+  await viewer.page.getByRole("button", { name: "To the library" }).click();
+  await viewer.page.locator("#grid .card").first().waitFor();
+  await viewer.close();
+});
+
+test("a film whose file has gone says so", async () => {
+  const added = await bring(path.join(repository, "target/clips/interlaced.ts"), server.folder, "going.ts");
+  const { id } = await until("the new film", async () => (await server.api("GET", "/ether/api/library")).body.items.find((item) => item.file === "going.ts"), 60_000);
+  const viewer = await openViewer(browser, server);
+  await viewer.openLibrary();
+  await fs.rm(added);
+  await viewer.page.evaluate((hash) => { location.hash = hash; }, `#/watch/${id}`);
+  const words = await viewer.curtain();
+  assert.match(words, /no longer here|can no longer be read/);
+  assert.ok(await viewer.page.getByRole("button", { name: "To the library" }).isVisible());
+  await viewer.close();
+});
+
+for (const player of ["mse", "native"]) {
+  test(`a playback that was stopped elsewhere is explained, and goes on where it was (${player})`, async () => {
+    const viewer = await openViewer(browser, server, { player });
+    await viewer.watch((await server.item("flash-beep.mkv")).id);
+    await viewer.shows(0, 2);
+    await viewer.chooseQuality("240");
+    await until("the encoded playback", async () => (await viewer.mode()) === "encode");
+    await viewer.shows(1, 3);
+    await endEverything();
+    // Beyond what is loaded, so that the server has to be asked.
+    await viewer.seek(95);
+    assert.match(await viewer.curtain(), /This playback was stopped/);
+    await viewer.page.getByRole("button", { name: "Continue from 1:35" }).click();
+    await viewer.shows(95, 3);
+    await viewer.page.locator("#stop").click();
+    await viewer.close();
+  });
+}
+
+test("a server that goes away and comes back is waited for", async () => {
+  const mine = await startEther({ folder: await folderOf(["flash-beep.mkv"]) });
+  await mine.scanned();
+  const viewer = await openViewer(browser, mine);
+  await viewer.watch((await mine.item("flash-beep.mkv")).id);
+  await viewer.shows(0, 2);
+  await viewer.chooseQuality("240");
+  await until("the encoded playback", async () => (await viewer.mode()) === "encode");
+  await viewer.shows(1, 3);
+  await mine.crash();
+  await mine.noEncoder();
+  await viewer.seek(100);
+  await viewer.page.locator("#spinner-words", { hasText: /cannot be reached/ }).waitFor();
+  const again = await startEther({ folder: mine.folder, dataDir: mine.dataDir, port: mine.port });
+  try {
+    // The new server may or may not know the old playback; either way one press goes on.
+    await until("the picture or a way on", () => viewer.page.evaluate(() => {
+      const video = document.getElementById("video");
+      const button = document.querySelector("#curtain:not([hidden]) #curtain-actions button");
+      if (button) button.click();
+      return video.currentTime >= 100 && video.readyState > 2 && !video.paused;
+    }), 60_000);
+    await viewer.shows(100, 3);
+    await viewer.close();
+  } finally {
+    await again.stop();
+  }
+});
+
+test("a file that is shorter than it says plays to its real end, and the page names the time", async () => {
+  const viewer = await openViewer(browser, server);
+  await viewer.watch((await server.item("truncated.mkv")).id);
+  await viewer.shows(1, 3);
+  await viewer.seek(60);
+  await viewer.shows(60, 3);
+  await viewer.seek(110);
+  const words = await viewer.curtain();
+  assert.match(words, /The file ends at 1:1\d/, "the time of the real end should be named");
+  await viewer.close();
+});
+
+test("asking for what cannot be done is explained, with a choice that works", async () => {
+  const viewer = await openViewer(browser, server);
+  await viewer.watch((await server.item("interlaced.ts")).id);
+  await viewer.shows(0.5, 3);
+  // MPEG-2 cannot be shown as it is.
+  await viewer.chooseQuality("original");
+  await viewer.page.locator("#curtain.is-problem:not([hidden])").waitFor();
+  await viewer.page.getByRole("button", { name: "Automatic quality" }).click();
+  await viewer.shows(0.5, 3);
+  await viewer.page.locator("#stop").click();
+  await viewer.close();
+});
+
+async function endEverything() {
+  const { body } = await server.api("GET", "/ether/api/sessions");
+  const sessions = Array.isArray(body) ? body : body.sessions;
+  assert.ok(sessions.length > 0, "there should be a playback to end");
+  for (const { id } of sessions) assert.equal((await server.api("DELETE", `/ether/api/sessions/${id}`)).status, 204);
+}
