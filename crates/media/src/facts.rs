@@ -422,6 +422,19 @@ impl Facts {
     }
 }
 
+/// A picture codec beside a real film is a cover or a set of chapter pictures, muxed as a track.
+pub(crate) fn mark_stills(streams: &mut [Stream]) {
+    let is_picture = |s: &Stream| matches!(s.codec.as_str(), "mjpeg" | "png" | "bmp" | "webp" | "gif");
+    if !streams.iter().any(|s| s.video().is_some() && !is_picture(s)) {
+        return;
+    }
+    for stream in streams.iter_mut().filter(|s| is_picture(s)) {
+        if let StreamKind::Video(video) = &mut stream.kind {
+            video.still = true;
+        }
+    }
+}
+
 /// The earliest start of any sound or moving picture; zero where none is known.
 pub(crate) fn earliest(streams: &[Stream]) -> Ticks {
     streams

@@ -11,6 +11,9 @@ use serde::Deserialize;
 /// More streams than any file has that people play.
 const MAX_STREAMS: usize = 256;
 
+/// Longest text kept of a tag, in characters.
+const TEXT: usize = 256;
+
 #[derive(Deserialize)]
 struct Answer {
     #[serde(default)]
@@ -122,7 +125,9 @@ fn stream(raw: &RawStream) -> Stream {
     let flag = |name: &str| raw.disposition.get(name).is_some_and(|v| *v != 0);
     let tag = |name: &str| {
         let found = raw.tags.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value.clone()).filter(|v| !v.is_empty())
+        found
+            .map(|(_, value)| value.chars().take(TEXT).collect())
+            .filter(|v: &String| !v.is_empty())
     };
     let codec = Codec::from(raw.codec_name.clone().unwrap_or_else(|| "unknown".into()));
     Stream {

@@ -20,7 +20,7 @@ use index::{Cue, SeekHead, TrackTags};
 use tracks::Track;
 
 use crate::facts::{
-    Codec, Container, Facts, FactsSource, Gap, Keyframes, Stream, StreamKind, VideoFacts, earliest, span,
+    Container, Facts, FactsSource, Gap, Keyframes, Stream, StreamKind, earliest, mark_stills, span,
 };
 use crate::reader::{FactsError, ReadError, ScanError, Source};
 use crate::ticks::Ticks;
@@ -566,22 +566,5 @@ impl Segment {
         times.sort_unstable();
         times.dedup();
         Ok(Keyframes { stream: index, times })
-    }
-}
-
-/// A picture codec beside a real film is a cover that was muxed as a track.
-fn mark_stills(streams: &mut [Stream]) {
-    let is_picture = |s: &Stream| matches!(&s.codec, Codec::Other(name) if matches!(name.as_str(), "mjpeg" | "png" | "bmp" | "webp" | "gif"));
-    let films = streams
-        .iter()
-        .filter(|s| s.video().is_some() && !is_picture(s))
-        .count();
-    if films == 0 {
-        return;
-    }
-    for stream in streams.iter_mut().filter(|s| is_picture(s)) {
-        if let StreamKind::Video(video) = &mut stream.kind {
-            video.still = true;
-        }
     }
 }

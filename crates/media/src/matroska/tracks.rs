@@ -139,7 +139,8 @@ impl Track {
         };
         let found = configuration(&self.codec, entry.private);
         let needs = matches!(self.codec, Codec::Aac | Codec::Opus | Codec::Flac | Codec::Vorbis);
-        self.configured = found.is_some() || !needs || entry.codec_id.starts_with("A_AAC/");
+        let named = self.codec.as_str() != "unknown";
+        self.configured = named && (found.is_some() || !needs || entry.codec_id.starts_with("A_AAC/"));
         if let Some(found) = found {
             self.lay_sound(&found, &mut facts);
         }

@@ -240,7 +240,7 @@ fn audio(kind: &Kind, body: &[u8]) -> Option<Entry> {
             profile: None,
         };
     }
-    let configured = found.is_some() || !needs;
+    let configured = (found.is_some() || !needs) && codec.as_str() != "unknown";
     let mut codec_string = match codec {
         Codec::Mp3 => Some("mp4a.40.34".to_owned()),
         Codec::Dts => Some("dtsc".to_owned()),

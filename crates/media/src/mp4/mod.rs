@@ -14,7 +14,9 @@ use fragments::Fragments;
 use track::Track;
 
 use crate::bits::{be32, be64};
-use crate::facts::{Codec, Container, Facts, FactsSource, Gap, Keyframes, Stream, StreamKind, VideoFacts};
+use crate::facts::{
+    Codec, Container, Facts, FactsSource, Gap, Keyframes, Stream, StreamKind, VideoFacts, mark_stills,
+};
 use crate::reader::{FactsError, ReadError, ScanError, Source};
 use crate::ticks::Ticks;
 use crate::{sound, still};
@@ -250,6 +252,7 @@ impl<'a> Movie<'a> {
             };
             streams.push(stream);
         }
+        mark_stills(&mut streams);
         let mut facts = Facts {
             container: Container::Mp4,
             size,
@@ -310,7 +313,8 @@ impl<'a> Movie<'a> {
         if let StreamKind::Video(video) = &mut stream.kind {
             video.rotation = track.rotation;
             video.frame_rate = crate::picture::plausible(frame_rate).or(video.frame_rate);
-            video.still = track.sample_count() == 1 && is_still_codec(&stream.codec);
+            let chapters = self.tracks().any(|t| t.chapters.contains(&track.id));
+            video.still = chapters || track.sample_count() == 1 && is_still_codec(&stream.codec);
         }
         stream
     }

@@ -9,6 +9,8 @@ use crate::picture::ratio;
 
 /// More samples than any film has; a track that claims more gets no keyframe list.
 const MAX_SAMPLES: u64 = 2 << 20;
+/// Longest text kept of a title, in bytes.
+const TITLE: usize = 512;
 /// More edits than any editor writes.
 const MAX_EDITS: usize = 4096;
 
@@ -23,6 +25,8 @@ pub(super) struct Track<'a> {
     pub(super) title: Option<String>,
     pub(super) entry: Entry,
     pub(super) edits: Vec<Edit>,
+    /// Tracks that hold this one's chapters: titles, or pictures.
+    pub(super) chapters: Vec<u32>,
     tables: Tables<'a>,
 }
 
@@ -70,10 +74,19 @@ impl<'a> Track<'a> {
             .and_then(|edts| Boxes::new(edts).body(b"elst"))
             .and_then(|elst| edit_list(elst, timescale, movie_timescale))
             .unwrap_or_default();
+        let chapters = trak
+            .body(b"tref")
+            .and_then(|tref| Boxes::new(tref).body(b"chap"))
+            .map(|ids| (0..16).map_while(|n| be32(ids, 4 * n)).collect())
+            .unwrap_or_default();
         let title = trak
             .body(b"udta")
             .and_then(|udta| Boxes::new(udta).body(b"name"))
-            .map(|name| String::from_utf8_lossy(name).trim_matches('\0').to_owned())
+            .map(|name| {
+                String::from_utf8_lossy(&name[..name.len().min(TITLE)])
+                    .trim_matches('\0')
+                    .to_owned()
+            })
             .filter(|name| !name.is_empty());
         Some(Self {
             id,
@@ -85,6 +98,7 @@ impl<'a> Track<'a> {
             title,
             entry: entry::read(stbl.body(b"stsd").unwrap_or(&[]), &handler),
             edits,
+            chapters,
             tables: Tables::parse(&stbl),
         })
     }
