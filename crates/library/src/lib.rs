@@ -22,6 +22,7 @@ mod marks;
 mod model;
 mod name;
 mod open;
+mod options;
 mod pictures;
 mod problem;
 mod reader;
@@ -40,12 +41,13 @@ mod watch;
 mod tests;
 
 pub use catalog::CatalogError;
-pub use library::{Library, Options, PictureError, StartError};
+pub use library::{Library, PictureError};
 pub use model::{
     Detail, FolderState, FolderStatus, InvalidPartId, InvalidViewer, Item, Kind, Listing, Opened, PartId,
     PictureState, Problem, Progress, Sidecar, Status, Viewer, Watching,
 };
 pub use open::OpenError;
+pub use options::{Options, StartError};
 pub use pictures::Picture;
 pub use problem::{Reason, SpecialKind};
 pub use reader::{BoxFuture, ChoreFailure, MediaReader, ProbeReader, ReadFailure};

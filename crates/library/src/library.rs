@@ -3,13 +3,12 @@
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use ether_media::Facts;
-use ether_store::{MigrateError, Store};
-use ether_types::{Clock, ItemId, NodeId};
+use ether_store::Store;
+use ether_types::{Clock, ItemId};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -25,6 +24,7 @@ use crate::model::{
 };
 use crate::name::shown;
 use crate::open::{OpenError, open_known, sidecars, whereabouts};
+use crate::options::{Options, StartError, normalized};
 use crate::pictures::{KeepError, Picture, PictureRow, Pictures};
 use crate::problem::Reason;
 use crate::reader::MediaReader;
@@ -34,86 +34,8 @@ use crate::shelf::ShelfItem;
 use crate::tree::Root;
 use crate::watch::Watcher;
 
-/// Folders that one library may have.
-const MAX_FOLDERS: usize = 256;
 /// Items in one page, at most.
 const MAX_PAGE: u32 = 100_000;
-
-/// How a library is set up.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The folders, in the order they are shown. They need not exist.
-    pub folders: Vec<PathBuf>,
-    /// Where the directory `pictures` is made.
-    pub data_dir: PathBuf,
-    /// Whose folders these are.
-    pub node: NodeId,
-    /// How long a file must not have changed before it is read.
-    pub settle: Duration,
-    /// The time between two scans of everything; they find what no event tells.
-    pub rescan: Duration,
-    /// How long it must be quiet after a change before it is looked at.
-    pub debounce: Duration,
-    /// How long a file that is gone is remembered, with the positions of its item.
-    pub grace: Duration,
-    /// Whether changes are watched for between scans.
-    pub watch: bool,
-    /// Files that are examined at once, at least 1.
-    pub examiners: usize,
-    /// Bytes that pictures may take.
-    pub picture_bytes: u64,
-    /// Width of the pictures, in pixels.
-    pub picture_width: u32,
-}
-
-impl Options {
-    /// The usual settings for `folders` of `node`.
-    pub fn new(node: NodeId, data_dir: PathBuf, folders: Vec<PathBuf>) -> Self {
-        Self {
-            folders,
-            data_dir,
-            node,
-            settle: Duration::from_secs(3),
-            rescan: Duration::from_secs(15 * 60),
-            debounce: Duration::from_millis(500),
-            grace: Duration::from_secs(30 * 24 * 3600),
-            watch: true,
-            examiners: 2,
-            picture_bytes: 512 << 20,
-            picture_width: 480,
-        }
-    }
-}
-
-/// Why a library did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// Too many folders.
-    #[error("a library has at most {MAX_FOLDERS} folders, not {0}")]
-    TooManyFolders(usize),
-    /// A folder's path is empty, or the current directory is needed and cannot be had.
-    #[error("the folder {path:?} is no path: {source}")]
-    Folder {
-        /// What was given.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The directory for pictures cannot be made.
-    #[error("the directory {path:?} cannot be made: {source}")]
-    Pictures {
-        /// Which directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The tables cannot be brought to this version.
-    #[error(transparent)]
-    Migrate(#[from] MigrateError),
-    /// The tables.
-    #[error(transparent)]
-    Catalog(#[from] CatalogError),
-}
 
 /// Why an item has no picture to show.
 #[derive(Debug, thiserror::Error)]
@@ -589,24 +511,4 @@ fn watcher(options: &Options, folders: &[Folder], marks: &Arc<Marks>) -> (Option
 
 fn printable(path: &Path) -> String {
     shown(path.as_os_str().as_bytes())
-}
-
-/// Absolute paths without repetitions; nothing is looked up.
-fn normalized(folders: &[PathBuf]) -> Result<Vec<PathBuf>, StartError> {
-    if folders.len() > MAX_FOLDERS {
-        return Err(StartError::TooManyFolders(folders.len()));
-    }
-    let mut paths: Vec<PathBuf> = Vec::with_capacity(folders.len());
-    for folder in folders {
-        let path = std::path::absolute(folder).map_err(|source| StartError::Folder {
-            path: folder.clone(),
-            source,
-        })?;
-        // Spells "/films/" and "/films" alike.
-        let path: PathBuf = path.components().collect();
-        if !paths.contains(&path) {
-            paths.push(path);
-        }
-    }
-    Ok(paths)
 }
