@@ -84,8 +84,8 @@ pub enum PictureError {
     /// No frame could be decoded.
     #[error("no frame of the file could be decoded")]
     Undecodable,
-    /// The loopback server that hands out the file could not be set up.
-    #[error("the loopback server for the picture could not be set up")]
+    /// The loopback server that hands out the file could not be set up, or could not read the file.
+    #[error("the file could not be handed to ffmpeg")]
     Loopback(#[source] io::Error),
     /// The runtime is going away.
     #[error("making the picture was stopped")]

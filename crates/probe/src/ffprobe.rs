@@ -76,6 +76,7 @@ fn unfinished(unfinished: Unfinished) -> ProbeError {
         Unfinished::Spawn(error) => ProbeError::Ffprobe(error),
         Unfinished::TimedOut => ProbeError::TimedOut,
         Unfinished::TooMuchOutput => ProbeError::TooMuchOutput,
+        Unfinished::Unreadable(error) => ProbeError::Unreadable(error),
         Unfinished::Loopback(error) => ProbeError::Loopback(error),
         Unfinished::Stopped => ProbeError::Stopped,
     }

@@ -160,7 +160,7 @@ fn unfinished(unfinished: Unfinished) -> PictureError {
         Unfinished::Spawn(error) => PictureError::Ffmpeg(error),
         Unfinished::TimedOut => PictureError::TimedOut,
         Unfinished::TooMuchOutput => PictureError::TooMuchOutput,
-        Unfinished::Loopback(error) => PictureError::Loopback(error),
+        Unfinished::Loopback(error) | Unfinished::Unreadable(error) => PictureError::Loopback(error),
         Unfinished::Stopped => PictureError::Stopped,
     }
 }

@@ -32,6 +32,7 @@ pub(crate) enum Unfinished {
     TimedOut,
     TooMuchOutput,
     Loopback(io::Error),
+    Unreadable(io::Error),
     Stopped,
 }
 
@@ -92,9 +93,13 @@ impl Owned {
         let url = server.url().to_owned();
         spec.redact(move |line| line.replace(&url, "input")).stdout_pipe();
         let result = attend(&self.spawner, spec, deadline, cancelled).await;
-        server.close().await;
+        let failure = server.close().await;
         drop(self.turn);
-        result
+        match (failure, result) {
+            // Whatever the tool made of it, it did not see the file.
+            (Some(error), Ok(_)) => Err(Unfinished::Unreadable(error)),
+            (_, result) => result,
+        }
     }
 }
 

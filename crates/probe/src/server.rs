@@ -9,7 +9,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::FileExt;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -34,12 +34,15 @@ pub(crate) struct RangeServer {
     url: String,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
+    shared: Arc<Shared>,
 }
 
 struct Shared {
     file: Arc<File>,
     len: u64,
     path: String,
+    /// The first failure to read the file, which the child can only take for damage.
+    failure: Mutex<Option<io::Error>>,
 }
 
 impl RangeServer {
@@ -52,12 +55,18 @@ impl RangeServer {
         let path = format!("/{secret}");
         let url = format!("http://{address}{path}");
         let (stop, stopped) = oneshot::channel();
-        let shared = Arc::new(Shared { file, len, path });
-        let task = tokio::spawn(serve(listener, shared, stopped));
+        let shared = Arc::new(Shared {
+            file,
+            len,
+            path,
+            failure: Mutex::new(None),
+        });
+        let task = tokio::spawn(serve(listener, Arc::clone(&shared), stopped));
         Ok(Self {
             url,
             stop: Some(stop),
             task,
+            shared,
         })
     }
 
@@ -66,10 +75,15 @@ impl RangeServer {
         &self.url
     }
 
-    /// Ends every connection and waits until none is left.
-    pub(crate) async fn close(mut self) {
+    /// Ends every connection and waits until none is left. Returns the first failure to read the file.
+    pub(crate) async fn close(mut self) -> Option<io::Error> {
         drop(self.stop.take());
         let _ = (&mut self.task).await;
+        self.shared
+            .failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 }
 
@@ -240,7 +254,12 @@ impl Body for FileBody {
                 self.at += piece.len() as u64;
                 Poll::Ready(Some(Ok(Frame::data(piece))))
             }
-            Err(error) => Poll::Ready(Some(Err(error))),
+            Err(error) => {
+                let mut failure = self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner);
+                failure.get_or_insert_with(|| io::Error::new(error.kind(), error.to_string()));
+                drop(failure);
+                Poll::Ready(Some(Err(error)))
+            }
         }
     }
 
