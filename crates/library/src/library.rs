@@ -3,7 +3,7 @@
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use ether_media::Facts;
@@ -72,6 +72,7 @@ struct Inner {
     wanted: Arc<Wanted>,
     bell: Arc<Notify>,
     folders: Vec<(FolderId, String)>,
+    strangers: Vec<PathBuf>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     _closes: DropGuard,
 }
@@ -188,6 +189,11 @@ impl Library {
                 folders: folders
                     .iter()
                     .map(|f| (f.id.clone(), printable(&f.path)))
+                    .collect(),
+                strangers: folders
+                    .iter()
+                    .filter(|f| f.identity.is_none())
+                    .map(|f| f.path.clone())
                     .collect(),
                 tasks: Mutex::new(tasks),
                 _closes: stop.drop_guard(),
@@ -391,6 +397,12 @@ impl Library {
         });
         let problems = restless.into_iter().chain(kept).take(limit as usize).collect();
         Ok((problems, count))
+    }
+
+    /// The folders that had never been seen when this library was started. One of these that does not exist
+    /// is most likely a slip of the pen; any other that does not is most likely not mounted.
+    pub fn strangers(&self) -> &[PathBuf] {
+        &self.inner.strangers
     }
 
     /// What the library is doing now.

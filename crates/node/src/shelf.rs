@@ -1,6 +1,7 @@
 //! The library as playbacks know it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ether_encoder::{BoxFuture, Revision};
 use ether_library::{
@@ -10,27 +11,34 @@ use ether_playback::ports::{
     FolderState, FolderStatus, ItemDetail, ItemKind, ItemSummary, Library, LibraryError, Listing, Page,
     Picture, Position, Problem, ScanProgress,
 };
-use ether_types::ItemId;
+use ether_types::{Clock, ItemId};
 
 /// Problems that one answer lists, at most.
 const PROBLEMS: u32 = 200;
 
+/// How long a request for a picture that is being made is held, and how often it is looked for meanwhile.
+const PICTURE_PATIENCE: Duration = Duration::from_secs(5);
+const PICTURE_LOOK: Duration = Duration::from_millis(200);
+
 /// Joins [`ether_library::Library`] to the port.
-pub(crate) struct Shelf(pub(crate) Arc<ether_library::Library>);
+pub(crate) struct Shelf {
+    pub(crate) library: Arc<ether_library::Library>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
 
 impl Library for Shelf {
     fn list(&self, page: Page) -> BoxFuture<'_, Result<Listing, LibraryError>> {
         Box::pin(async move {
             let limit = u32::try_from(page.limit).unwrap_or(u32::MAX);
             let viewer = Viewer::owner();
-            let listing = self.0.list(&viewer, page.after.as_ref(), limit).await;
+            let listing = self.library.list(&viewer, page.after.as_ref(), limit).await;
             let listing = listing.map_err(|error| unavailable(&error))?;
             let (problems, _) = self
-                .0
+                .library
                 .problems(PROBLEMS)
                 .await
                 .map_err(|error| unavailable(&error))?;
-            let status = self.0.status();
+            let status = self.library.status();
             Ok(Listing {
                 items: listing.items.into_iter().map(summary).collect(),
                 scanning: status.scanning,
@@ -46,7 +54,7 @@ impl Library for Shelf {
 
     fn item(&self, id: ItemId) -> BoxFuture<'_, Result<ItemDetail, LibraryError>> {
         Box::pin(async move {
-            match self.0.detail(&Viewer::owner(), &id).await {
+            match self.library.detail(&Viewer::owner(), &id).await {
                 Ok(known) => Ok(detail(known)),
                 Err(OpenError::Catalog(error)) => Err(unavailable(&error)),
                 Err(OpenError::Closing) => Err(LibraryError::Unavailable),
@@ -57,14 +65,25 @@ impl Library for Shelf {
 
     fn picture(&self, id: ItemId) -> BoxFuture<'_, Result<Option<Picture>, LibraryError>> {
         Box::pin(async move {
-            match self.0.picture(&id).await {
-                Ok(picture) => Ok(Some(Picture {
-                    bytes: picture.bytes,
-                    content_type: "image/jpeg",
-                })),
-                Err(PictureError::NoSuchItem) => Err(LibraryError::NoSuchItem),
-                Err(PictureError::Closing | PictureError::Catalog(_)) => Err(LibraryError::Unavailable),
-                Err(_) => Ok(None),
+            let until = self.clock.monotonic().saturating_add(PICTURE_PATIENCE);
+            loop {
+                match self.library.picture(&id).await {
+                    Ok(picture) => {
+                        return Ok(Some(Picture {
+                            bytes: picture.bytes,
+                            content_type: "image/jpeg",
+                        }));
+                    }
+                    // It is being made, and first in line because it was asked for.
+                    Err(PictureError::NotYet) if self.clock.monotonic() < until => {
+                        self.clock.sleep(PICTURE_LOOK).await;
+                    }
+                    Err(PictureError::NotYet | PictureError::Closing | PictureError::Catalog(_)) => {
+                        return Err(LibraryError::Unavailable);
+                    }
+                    Err(PictureError::NoSuchItem) => return Err(LibraryError::NoSuchItem),
+                    Err(PictureError::Failed(_) | PictureError::File(_)) => return Ok(None),
+                }
             }
         })
     }
@@ -73,7 +92,7 @@ impl Library for Shelf {
         Box::pin(async move {
             let viewer = Viewer::owner();
             let set = self
-                .0
+                .library
                 .set_position(&viewer, &id, position.position_ms, position.finished);
             match set.await {
                 Ok(true) => Ok(()),
@@ -84,7 +103,7 @@ impl Library for Shelf {
     }
 
     fn rescan(&self) -> BoxFuture<'_, Result<(), LibraryError>> {
-        self.0.rescan();
+        self.library.rescan();
         Box::pin(std::future::ready(Ok(())))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ether_encoder::Encoder;
 use ether_ffmpeg::{Inventory, InventoryError, LocalEncoder, LocalOptions};
-use ether_library::{FolderState, Library, ProbeReader};
+use ether_library::{Library, ProbeReader};
 use ether_playback::http::{Hosts, Origins, Server, ServerLimits, ServerReport, Surface, router};
 use ether_playback::ports::Units;
 use ether_playback::{Auth, GrantKey, GrantKeys, Limits, LocalCapacity, Playbacks, ShutdownReport};
@@ -181,7 +181,10 @@ impl Standalone {
             Arc::new(tokens),
             clock.clone(),
         ));
-        let shelf = Arc::new(Shelf(library.clone()));
+        let shelf = Arc::new(Shelf {
+            library: library.clone(),
+            clock: clock.clone(),
+        });
         let playbacks = Arc::new(Playbacks::new(
             shelf.clone(),
             encoder.clone() as Arc<dyn Encoder>,
@@ -288,12 +291,14 @@ async fn library(
     );
     let library = Library::start(setup, store, Arc::new(ProbeReader::new(prober)), clock).await?;
     // An unmounted share comes back; a folder that was never seen is a slip of the pen.
-    let known = library.status().folders;
-    for (folder, status) in options.media.iter().zip(known) {
-        if status.state == FolderState::Unseen && !folder.exists() {
-            library.shutdown().await;
-            return Err(StartError::NoSuchFolder { path: folder.clone() });
-        }
+    if let Some(path) = library
+        .strangers()
+        .iter()
+        .find(|folder| !folder.exists())
+        .cloned()
+    {
+        library.shutdown().await;
+        return Err(StartError::NoSuchFolder { path });
     }
     Ok(Arc::new(library))
 }
