@@ -1,0 +1,26 @@
+//! What a person meets who runs `ether`: the built program as a child process, real films, real FFmpeg, real HTTP.
+
+#[cfg(test)]
+mod bad_input;
+#[cfg(test)]
+mod bed;
+#[cfg(test)]
+mod cases;
+#[cfg(test)]
+mod command_line;
+#[cfg(test)]
+mod films;
+#[cfg(test)]
+mod hls;
+#[cfg(test)]
+mod owned;
+#[cfg(test)]
+mod play;
+#[cfg(test)]
+mod processes;
+#[cfg(test)]
+mod real_files;
+#[cfg(test)]
+mod whole_films;
+#[cfg(test)]
+mod wire;
