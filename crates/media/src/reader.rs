@@ -1,7 +1,7 @@
 //! How bytes of a file reach the native readers: few requests, each large enough to be worth its latency.
 //!
 //! A file may lie behind a network, where a request costs more than the bytes it brings. So the readers here
-//! never read sequentially through what they do not need: they ask a [`Source`] for ranges, which keeps the
+//! never read sequentially through what they do not need: they ask a `Source` for ranges, which keeps the
 //! last two windows it read and charges every request to a budget. Sizes found in a file are claims by whoever
 //! wrote it; nothing is allocated beyond [`Limits::index_bytes`] and the file's real length.
 
