@@ -109,8 +109,18 @@ async fn a_file_that_cannot_be_read_is_told_from_one_that_is_damaged() {
     let server = RangeServer::start(Arc::clone(&file)).await.unwrap();
     // The disk gives less than it promised: here by cutting the file, which reads the same as a lost block.
     file.set_len(300_000).unwrap();
-    let (head, body) = ask(&server, "GET", None, None).await;
-    assert!(head.starts_with("http/1.1 200"), "{head}");
-    assert!(body.len() < 1_000_000);
+    let (address, path) = server
+        .url()
+        .strip_prefix("http://")
+        .unwrap()
+        .split_once('/')
+        .unwrap();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET /{path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    // How much arrives before the connection breaks is a matter of buffers.
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    assert!(answer.len() < 1_000_000);
     assert!(server.close().await.is_some());
 }
