@@ -105,6 +105,7 @@ for (const [name, size] of [["phone", PHONE], ["desk", DESK]]) {
       const { page } = viewer;
       await viewer.openLibrary();
       assert.ok((await viewer.overflow()) <= 0, "the library should not scroll sideways");
+      assert.deepEqual(await outside(page), [], "controls beyond the edge");
       assert.equal(await isDark(page), scheme === "dark");
       assert.deepEqual(await faint(page), [], "text with too little contrast");
 
@@ -112,6 +113,7 @@ for (const [name, size] of [["phone", PHONE], ["desk", DESK]]) {
       await viewer.shows(0.2, 2);
       assert.ok((await viewer.overflow()) <= 0, "the player should not scroll sideways");
       assert.deepEqual(await faint(page), [], "text with too little contrast");
+      assert.deepEqual(await outside(page), [], "controls beyond the edge");
       const picture = await page.locator("#video").boundingBox();
       assert.ok(picture.width <= size.width && picture.height > 150);
       await page.keyboard.press("i");
@@ -206,6 +208,17 @@ function isDark(page) {
     const [r, g, b] = getComputedStyle(document.documentElement).backgroundColor.match(/\d+/g).map(Number);
     return r + g + b < 384;
   });
+}
+
+/** Visible things to press that are not wholly within the window's width. */
+function outside(page) {
+  return page.evaluate(() => [...document.querySelectorAll("button, a, input, select, summary")]
+    .filter((node) => node.checkVisibility() && !node.closest(".chips, .row, .skip"))
+    .filter((node) => {
+      const { left, right, width } = node.getBoundingClientRect();
+      return width > 0 && (left < -8 || right > innerWidth + 8);
+    })
+    .map((node) => node.id || node.outerHTML.slice(0, 80)));
 }
 
 /** Visible texts on plain grounds whose contrast is under 4.5 to 1 (3 to 1 for large ones), with the ratio. */

@@ -136,9 +136,17 @@ test("the position outlives a reload, and resuming goes there", async () => {
 
 test("closing the page ends the playback and its encoder", async () => {
   const viewer = await openViewer(browser, server);
-  await viewer.watch((await server.item("interlaced.ts")).id);
-  await viewer.shows(0.5, 3);
+  const { id } = await server.item("flash-beep.mkv");
+  await viewer.watch(id);
+  await viewer.shows(0, 2);
+  await viewer.chooseQuality("240");
+  await until("the encoded playback", async () => (await viewer.mode()) === "encode");
+  await viewer.shows(1, 3);
+  const open = async () => (await server.api("GET", "/ether/api/sessions")).body.sessions.filter((session) => session.item === id && session.state !== "ended");
+  assert.equal((await open()).length, 1);
   await viewer.page.close({ runBeforeUnload: true });
+  // Far sooner than an abandoned playback would be given up.
+  await until("the playback to end", async () => (await open()).length === 0, 10_000);
   await server.noEncoder();
   await viewer.close();
 });
