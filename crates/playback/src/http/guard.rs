@@ -252,7 +252,10 @@ impl Line {
             u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         );
         let session = session.as_deref().unwrap_or("-");
-        if status >= 500 {
+        if status == StatusCode::SERVICE_UNAVAILABLE.as_u16() {
+            // Not now is an ordinary answer: its reason is on the session.
+            tracing::info!(%method, %route, session, status, millis, "answered");
+        } else if status >= 500 {
             tracing::warn!(%method, %route, session, status, millis, "answered");
         } else {
             tracing::debug!(%method, %route, session, status, millis, "answered");

@@ -271,6 +271,7 @@ async fn a_slow_transfer_is_a_sign_of_life_and_a_stalled_one_is_cut_off() {
         0,
         "slow and steady is served for minutes"
     );
+    assert_eq!(puppet.state.borrow().retire_calls, 0, "and is not idle");
     // Now nothing is read any more.
     let began = bed.clock.now();
     bed.as_time_passes(bed.until("the transfer dropped", || {
