@@ -1,6 +1,6 @@
 //! The public HTTP surface: the page, the API that it uses, and the media that players fetch.
 //!
-//! A request passes [`guard`] first; then its route authenticates it (a token for the API, a grant for
+//! A request passes the guard first; then its route authenticates it (a token for the API, a grant for
 //! media), and only then anything is looked up, so that whoever may not ask learns nothing from the answer.
 
 mod auth;

@@ -1,7 +1,7 @@
 //! One playback: what a viewer watches, from the answer to their wish until its end is proved.
 //!
 //! A playback is a handle that requests share and one task that owns the state machine of
-//! [`crate::lifecycle`]. Requests take the running execution straight from the handle; only when there is
+//! the lifecycle module. Requests take the running execution straight from the handle; only when there is
 //! none do they talk to the task. Nothing is charged and no encoder is asked before the first byte of media
 //! is (D17): playlists, HEAD requests and questions about the session start nothing.
 
