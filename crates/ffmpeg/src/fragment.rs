@@ -1,9 +1,11 @@
 //! The head of a fragmented MP4 segment: everything that precedes the samples' bytes.
 //!
-//! Decoding times are not FFmpeg's: they are the segment's own presentation times in increasing order, earlier
-//! by a constant that pays for reordering. So its durations add up to its declared length, no picture is shown
-//! before it is decoded, and two runs that saw the same packets write the same bytes. Without the constant some
-//! offsets from decoding to showing would be negative: browsers take that, FFmpeg's demuxer shifts the picture.
+//! Decoding times are not FFmpeg's: they are the segment's own presentation times in increasing order. So a
+//! segment starts decoding exactly where it starts showing, its durations add up to its declared length, and
+//! two runs that saw the same packets write the same bytes. What reordering costs is a constant: it is added to
+//! every offset from decoding to showing, so that none is negative, and the initialization segment's edit takes
+//! it off again. Players that place segments by their first decoding time and players that place pictures by
+//! when they are shown both find what the playlist says.
 
 use ether_media::Ticks;
 
@@ -16,7 +18,7 @@ const KEY: u32 = 0x0200_0000;
 /// Sample flags of any other picture: depends on others and is no sync sample.
 const DELTA: u32 = 0x0101_0000;
 
-/// The head of segment `number`, whose pictures are decoded `reorder` earlier than shown in order; the pictures' bytes follow it in decoding order, then the sounds'.
+/// The head of segment `number`, whose pictures are reordered by at most `reorder`; the pictures' bytes follow it in decoding order, then the sounds'.
 pub(crate) fn head(number: u32, table: &Table, reorder: Ticks) -> Vec<u8> {
     let picture_bytes: u64 = table.pictures.iter().map(|p| u64::from(p.size)).sum();
     let sound_bytes: u64 = table.sounds.iter().map(|s| u64::from(s.size)).sum();
@@ -60,7 +62,7 @@ pub(crate) fn head(number: u32, table: &Table, reorder: Ticks) -> Vec<u8> {
     w.bytes
 }
 
-/// The decoding time and the duration of every picture of a segment, in decoding order, reordering not paid for.
+/// The decoding time and the duration of every picture of a segment, in decoding order.
 pub(crate) fn decoding_times(table: &Table) -> Vec<(Ticks, Ticks)> {
     let mut shown: Vec<Ticks> = table.pictures.iter().map(|p| p.pts).collect();
     shown.sort_unstable();
@@ -79,12 +81,7 @@ fn last_end(pictures: &[Picture]) -> Option<Ticks> {
 
 fn pictures(w: &mut BoxWriter, table: &Table, reorder: Ticks) -> usize {
     let times = decoding_times(table);
-    track(
-        w,
-        VIDEO_ID,
-        times.first().map_or(0, |(at, _)| (*at - reorder).0),
-        None,
-    );
+    track(w, VIDEO_ID, times.first().map_or(0, |(at, _)| at.0), None);
     let mut offset = 0;
     // Data offset, and for each sample: duration, size, flags, composition offset.
     w.full(b"trun", 1, 0x0f01, |w| {

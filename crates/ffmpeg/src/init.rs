@@ -24,7 +24,8 @@ const KEPT: [&[u8; 4]; 16] = [
 ];
 
 /// The initialization segment for the tracks of a pipe; `None` where a track has no usable configuration.
-pub(crate) fn write(video: Option<&PipeTrack>, audio: Option<&PipeTrack>) -> Option<Vec<u8>> {
+/// Pictures are shown `reorder` earlier than their samples' times say.
+pub(crate) fn write(video: Option<&PipeTrack>, audio: Option<&PipeTrack>, reorder: Ticks) -> Option<Vec<u8>> {
     let video = video.map(|track| visual_entry(track).map(|entry| (track, entry)));
     let audio = audio.map(|track| audio_entry(track).map(|entry| (track, entry)));
     if video.as_ref().is_some_and(Option::is_none) || audio.as_ref().is_some_and(Option::is_none) {
@@ -51,11 +52,33 @@ pub(crate) fn write(video: Option<&PipeTrack>, audio: Option<&PipeTrack>) -> Opt
         });
         if let Some((track, entry)) = &video {
             let (width, height) = (be16(&track.entry, 24), be16(&track.entry, 26));
+            let (timescale, handler) = (Ticks::HZ as u32, *b"vide");
             let size = (width.unwrap_or(0), height.unwrap_or(0));
-            self::track(w, VIDEO_ID, Ticks::HZ as u32, *b"vide", size, entry);
+            self::track(
+                w,
+                &Track {
+                    id: VIDEO_ID,
+                    timescale,
+                    handler,
+                    size,
+                    entry,
+                    skip: reorder,
+                },
+            );
         }
         if let Some((track, entry)) = &audio {
-            self::track(w, AUDIO_ID, track.timescale, *b"soun", (0, 0), entry);
+            let (timescale, handler) = (track.timescale, *b"soun");
+            self::track(
+                w,
+                &Track {
+                    id: AUDIO_ID,
+                    timescale,
+                    handler,
+                    size: (0, 0),
+                    entry,
+                    skip: Ticks::ZERO,
+                },
+            );
         }
         w.nested(b"mvex", |w| {
             for id in video
@@ -80,14 +103,26 @@ fn matrix(w: &mut BoxWriter) {
     }
 }
 
-fn track(
-    w: &mut BoxWriter,
+/// What a track's description says.
+struct Track<'a> {
     id: u32,
     timescale: u32,
     handler: [u8; 4],
-    (width, height): (u16, u16),
-    entry: &[u8],
-) {
+    size: (u16, u16),
+    entry: &'a [u8],
+    /// Time of the samples at which showing begins, in the track's timescale.
+    skip: Ticks,
+}
+
+fn track(w: &mut BoxWriter, track: &Track<'_>) {
+    let Track {
+        id,
+        timescale,
+        handler,
+        size: (width, height),
+        entry,
+        skip,
+    } = *track;
     let picture = &handler == b"vide";
     w.nested(b"trak", |w| {
         w.full(b"tkhd", 0, 7, |w| {
@@ -102,6 +137,16 @@ fn track(
             w.u32(u32::from(width) << 16);
             w.u32(u32::from(height) << 16);
         });
+        if skip > Ticks::ZERO {
+            w.nested(b"edts", |w| {
+                w.full(b"elst", 0, 0, |w| {
+                    w.u32(1);
+                    w.u32(0); // to the end, however long
+                    w.u32(u32::try_from(skip.0).unwrap_or(0));
+                    w.u32(0x0001_0000);
+                });
+            });
+        }
         w.nested(b"mdia", |w| {
             w.full(b"mdhd", 0, 0, |w| {
                 w.zeros(8);

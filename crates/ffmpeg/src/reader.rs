@@ -166,7 +166,7 @@ fn begin(store: &Arc<Store>, job: &Job, tracks: &[PipeTrack]) -> Result<Remainde
     let mut layout = None;
     match job.container {
         SegmentContainer::Fmp4 => {
-            let bytes = init::write(picture, sound).ok_or(Stop::Ended(Ended::Unreadable))?;
+            let bytes = init::write(picture, sound, job.reorder).ok_or(Stop::Ended(Ended::Unreadable))?;
             publish_init(store, job, bytes)?;
         }
         SegmentContainer::MpegTs => {
@@ -196,12 +196,6 @@ fn begin(store: &Arc<Store>, job: &Job, tracks: &[PipeTrack]) -> Result<Remainde
     let segmenter = Segmenter::new(
         store.timeline.clone(),
         job.first,
-        // A transport stream starts late enough as it is.
-        if layout.is_some() {
-            Ticks::ZERO
-        } else {
-            job.reorder
-        },
         video.map(lane),
         audio.map(|n| Lane {
             frames: frames(tracks[n].timescale),

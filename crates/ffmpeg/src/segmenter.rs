@@ -116,8 +116,6 @@ pub(crate) struct Segmenter {
     timeline: Arc<Timeline>,
     first: u32,
     accept_late: bool,
-    /// How far the output's clock is ahead of the timeline.
-    ahead: Ticks,
     video: Option<LaneState>,
     audio: Option<LaneState>,
     open: BTreeMap<u32, Table>,
@@ -127,20 +125,17 @@ pub(crate) struct Segmenter {
 }
 
 impl Segmenter {
-    /// A machine for a run that starts at segment `first`. `ahead` is how far the output's clock runs ahead
-    /// beyond the timeline's own lead; `accept_late` is for the last try, when a source has no picture where
-    /// one is expected.
+    /// A machine for a run that starts at segment `first`. `accept_late` is for the last try, when a source
+    /// has no picture where one is expected.
     pub(crate) fn new(
         timeline: Arc<Timeline>,
         first: u32,
-        ahead: Ticks,
         video: Option<Lane>,
         audio: Option<Lane>,
         accept_late: bool,
     ) -> Self {
         let state = |lane| LaneState { lane, current: None };
         Self {
-            ahead: timeline.lead() + ahead,
             timeline,
             first,
             accept_late,
@@ -229,7 +224,7 @@ impl Segmenter {
         let end = at + duration;
         self.pictures_end = Some(self.pictures_end.map_or(end, |known| known.max(end)));
         let picture = Picture {
-            pts: at + self.ahead,
+            pts: at + self.timeline.lead(),
             duration,
             size: sample.size,
             key: sample.key,
@@ -299,10 +294,10 @@ impl Segmenter {
             return Placement::Drop;
         };
         let scale = u64::from(state.lane.timescale);
-        let zero = (self.timeline.origin() - self.ahead).to_timescale(scale);
+        let zero = (self.timeline.origin() - self.timeline.lead()).to_timescale(scale);
         let (start, duration) = state.lane.settle(sample);
         let start = start - zero;
-        let at = Ticks::from_timescale(start, scale) - self.ahead;
+        let at = Ticks::from_timescale(start, scale) - self.timeline.lead();
         let number = u32::try_from(self.timeline.segment_at(at)).unwrap_or(u32::MAX);
         // A tick of patience: the sound's own clock and the picture's round apart.
         let too_early = at + self.timeline.lead() < Ticks(-1);
