@@ -15,6 +15,8 @@ use crate::harness::{BenchError, Context, pause};
 
 /// How often, twenty times a second, the server is asked whether it has read its library: ten minutes.
 const ASKINGS: u32 = 12_000;
+/// How often a segment that is not ready is asked for again. The server holds each request for some seconds itself.
+const PATIENCE: u32 = 10;
 /// The longest body that is believed.
 const LONGEST_BODY: usize = 256 * 1024 * 1024;
 
@@ -150,17 +152,21 @@ impl Server {
         Ok(answer)
     }
 
-    /// A GET that must succeed.
+    /// A GET that must succeed, asked again where the server says that what is asked for is still being made.
     pub(crate) fn get(&mut self, target: &str) -> Result<Vec<u8>, BenchError> {
-        let answer = self.ask("GET", target, None)?;
+        let mut answer = self.ask("GET", target, None)?;
+        for _ in 0..PATIENCE {
+            if answer.status != 503 {
+                break;
+            }
+            answer = self.ask("GET", target, None)?;
+        }
         if answer.status == 200 {
             return Ok(answer.body);
         }
+        let path = target.split('?').next().unwrap_or_default();
         let text = String::from_utf8_lossy(&answer.body);
-        Err(BenchError::Other(format!(
-            "GET {target}: {} {text}",
-            answer.status
-        )))
+        Err(BenchError::Other(format!("GET {path}: {} {text}", answer.status)))
     }
 
     fn get_json(&mut self, target: &str) -> Result<Value, BenchError> {
