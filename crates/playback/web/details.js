@@ -3,11 +3,15 @@
 import { byId, el } from "./dom.js";
 import { bytes, channels, codecName, containerName, definition, languageName, rate, roughLength } from "./format.js";
 
-/** What the small button in the bar says, per mode. */
+/** What the small button in the bar says, and the sentence behind it. */
 const MODES = {
-  direct: { short: "Original", long: "The file is sent as it is." },
-  copy: { short: "Copied", long: "The file is repackaged; picture and sound stay as they are." },
-  encode: { short: "Converted", long: "The server converts it while you watch." },
+  direct: () => ["Original", "The file is sent as it is."],
+  copy: ({ video }) => ["Copied", video ? "The file is repackaged; picture and sound stay as they are." : "The file is repackaged; the sound stays as it is."],
+  encode: ({ video, audio }) => {
+    if (!video) return ["Converted", "The server converts the sound while you listen."];
+    if (video.action === "copy") return ["Converted", "Only the sound is converted; the picture stays as it is."];
+    return ["Converted", audio?.action === "copy" ? "The server converts the picture while you watch; the sound stays as it is." : "The server converts it while you watch."];
+  },
 };
 
 const ACTIONS = {
@@ -17,8 +21,10 @@ const ACTIONS = {
   none: () => "none",
 };
 
+/** `{ short, long }`, or null where nothing is decided. */
 export function modeWords(decision) {
-  return MODES[decision?.mode] ?? null;
+  const words = MODES[decision?.mode]?.(decision);
+  return words ? { short: words[0], long: words[1] } : null;
 }
 
 /** One stream as a line of text. */
@@ -76,9 +82,13 @@ export function decisionElements(decision) {
       ...(part.reasons ?? []).map((reason) => el("span", { class: "decision-why", text: reason.text ?? reason.code })),
     );
   };
+  // Why the file itself is not sent; for one that is, its parts say it already.
+  const reasons = decision.mode === "direct" ? [] : (decision.reasons ?? []);
+  const whole = reasons.length === 0 ? null : el("li", {},
+    el("span", { class: "decision-name", text: "File" }),
+    ...reasons.map((reason) => el("span", { class: "decision-why", text: reason.text ?? reason.code })));
   return [
     el("p", { class: "decision-mode" }, el("strong", { text: mode.short }), el("span", { text: ` ${mode.long}` })),
-    el("ul", {}, row("Picture", decision.video), row("Sound", decision.audio)),
-    ...(decision.reasons ?? []).map((reason) => el("p", { class: "decision-why", text: reason.text ?? reason.code })),
+    el("ul", {}, row("Picture", decision.video), row("Sound", decision.audio), whole),
   ];
 }

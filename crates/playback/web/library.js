@@ -59,6 +59,7 @@ export class LibraryView {
     clearTimeout(this.#timer);
     this.#polling?.abort();
     this.#polling = null;
+    this.#pictures.rest();
   }
 
   /** The player has kept a position; the cards say so without asking the server again. */

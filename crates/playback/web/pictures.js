@@ -41,6 +41,12 @@ export class Pictures {
     delete img.dataset.path;
   }
 
+  /** The cards are out of sight: the connections are the player's now. What is missing is asked for on return. */
+  rest() {
+    this.#wanted.clear();
+    for (const controller of this.#running.values()) controller.abort();
+  }
+
   /** The library has changed: what had no picture may have one now. */
   reconsider() {
     this.#absent.clear();
