@@ -71,7 +71,6 @@ async fn a_library_that_is_dropped_in_the_middle_of_everything_opens_again() {
 
 /// The other process of the next story: scans the world that its environment names until it is killed.
 #[tokio::test]
-#[ignore = "run by the story of the killed process"]
 async fn a_process_that_scans_until_it_is_killed() {
     let Some(dir) = std::env::var_os("ETHER_TEST_WORLD") else {
         return;
@@ -101,11 +100,7 @@ async fn a_process_that_is_killed_in_the_middle_of_a_scan_loses_nothing() {
         .await
         .unwrap();
     let mut spec = ether_process::Spec::new(std::env::current_exe().unwrap());
-    spec.args([
-        "--ignored",
-        "--exact",
-        "tests::crash::a_process_that_scans_until_it_is_killed",
-    ]);
+    spec.args(["--exact", "tests::crash::a_process_that_scans_until_it_is_killed"]);
     spec.env("ETHER_TEST_WORLD", world.dir.path()).pass_env("PATH");
     let mut other = world.processes.spawner().spawn(spec).await.unwrap();
     let mut kept = Vec::new();

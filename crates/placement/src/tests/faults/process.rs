@@ -25,12 +25,7 @@ pub(super) async fn run(job: &str) -> bool {
 )]
 pub(super) fn spawn(job: &str) -> tokio::process::Child {
     tokio::process::Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "tests::faults::process::job",
-            "--ignored",
-            "--nocapture",
-        ])
+        .args(["--exact", "tests::faults::process::job", "--nocapture"])
         .env(JOB, job)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -40,8 +35,8 @@ pub(super) fn spawn(job: &str) -> tokio::process::Child {
         .unwrap()
 }
 
+/// Does nothing by itself: other tests run it in processes of their own.
 #[test]
-#[ignore = "other tests run this in processes of their own"]
 fn job() {
     let Ok(job) = std::env::var(JOB) else {
         return;
