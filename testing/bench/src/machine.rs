@@ -74,6 +74,45 @@ pub(crate) struct Cost {
     pub(crate) cpu: f64,
 }
 
+/// Runs a tool until `file` is there, ends it, and says how many seconds that took.
+pub(crate) fn run_until_file<I>(program: &str, args: I, file: &std::path::Path) -> Result<f64, BenchError>
+where
+    I: IntoIterator,
+    I::Item: AsRef<std::ffi::OsStr>,
+{
+    let mut ended = None;
+    let mut child = None;
+    let seconds = time(|| {
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "plain tools are run by an outsider, not owned by ether"
+        )]
+        let mut run = Command::new(program)
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(BenchError::io(program))?;
+        while !file.exists() && ended.is_none() {
+            ended = run.try_wait().map_err(BenchError::io(program))?;
+            crate::harness::pause(1);
+        }
+        child = Some(run);
+        Ok(())
+    })?;
+    if let Some(mut run) = child {
+        // It may have ended by itself meanwhile, and then there is nothing to kill.
+        let _ = run.kill();
+        run.wait().map_err(BenchError::io(program))?;
+    }
+    if file.exists() {
+        Ok(seconds)
+    } else {
+        Err(BenchError::Other(format!("{program} made no {}", file.display())))
+    }
+}
+
 /// Runs a tool to its end, its output discarded, and says what it cost.
 pub(crate) fn run_tool<I>(program: &str, args: I) -> Result<Cost, BenchError>
 where

@@ -8,7 +8,7 @@ use ether_media::{FactsError, FileReader, Gap, Limits, read_facts, scan_keyframe
 use serde_json::{Value, json};
 
 use crate::harness::{Bar, BenchError, Context, Report, alternate, pause, time};
-use crate::machine::{Cost, cpu_seconds, ffmpeg_children, resident_mib, run_tool};
+use crate::machine::{Cost, cpu_seconds, ffmpeg_children, resident_mib, run_tool, run_until_file};
 use crate::server::{Server, data_dir};
 
 /// A minute of 720p at 12 Mbit/s: long enough that an encoder is still at work when its first segment is out.
@@ -53,7 +53,7 @@ pub(crate) fn run(context: &Context, report: &mut Report) -> Result<(), BenchErr
 }
 
 /// From asking for a playback to the last byte of the first segment at `from` seconds, against the very same FFmpeg
-/// command told to end where that segment ends.
+/// command with FFmpeg's own HLS muxer at its end, from its start to that muxer's first finished segment.
 fn segment_time(context: &Context, report: &mut Report, name: &str, from: u32) -> Result<(), BenchError> {
     let data = data_dir(context)?;
     let folder = folder_of(context, "clip", &context.clips.join(CLIP))?;
@@ -65,10 +65,14 @@ fn segment_time(context: &Context, report: &mut Report, name: &str, from: u32) -
     let number = from / 6;
 
     let mut command = one_segment_command(&mut server, &item, &wishes, number)?;
-    let end = f64::from((number + 1) * 6);
-    let output = command.pop().unwrap_or_default();
-    command.extend(["-to".into(), format!("{end}").into(), output]);
+    let output = command
+        .windows(2)
+        .position(|pair| pair[0] == "-f" && pair[1] == "mp4");
+    command.truncate(output.ok_or_else(|| BenchError::Other("the server's FFmpeg writes no MP4".into()))?);
     let program = command.remove(0).to_string_lossy().into_owned();
+    // The muxer renames a segment into place when it is finished.
+    let muxer = "-f hls -hls_segment_type fmp4 -hls_time 6 -hls_list_size 0 -hls_flags temp_file";
+    command.extend(muxer.split(' ').map(Into::into));
 
     let (ours, plain) = alternate(
         context.runs,
@@ -87,7 +91,14 @@ fn segment_time(context: &Context, report: &mut Report, name: &str, from: u32) -
             wait_for_no_ffmpeg(&server);
             Ok(seconds)
         },
-        || run_tool(&program, &command).map(|cost| cost.wall),
+        || {
+            let dir = context.scratch("plain")?;
+            let mut args = command.clone();
+            args.push(dir.join("out.m3u8").into());
+            let seconds = run_until_file(&program, args, &dir.join("out0.m4s"));
+            context.scratch("plain")?;
+            seconds
+        },
     )?;
     report.compare(name, "s", FIRST_SEGMENT, &ours, &plain);
     server.stop()
