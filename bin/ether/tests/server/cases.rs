@@ -62,12 +62,8 @@ fn starts(track: &Track, taken: &Taken) -> Vec<f64> {
 
 async fn fractional_frame_rates_do_not_drift(setup: Setup) {
     let server = setup.start().await;
-    let play = Play::open(
-        &server,
-        "ntsc.mkv",
-        json!({"video": "encode", "segmentSeconds": 3}),
-    )
-    .await;
+    let wish = json!({"video": "encode", "segmentSeconds": 3, "maxHeight": 180});
+    let play = Play::open(&server, "ntsc.mkv", wish).await;
     let taken = play.whole().await;
     let file = taken.save(&setup, "taken");
     assert_eq!(complaints(&file).await, "");
