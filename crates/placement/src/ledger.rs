@@ -23,7 +23,7 @@ use crate::verify::{Presented, Verifier, VerifyError};
 
 /// Renewals in one transaction of [`Ledger::renew_many`]: few enough that whoever waits behind one slice
 /// waits no longer than behind a group of other requests.
-const SLICE: usize = 512;
+const SLICE: usize = 1_024;
 
 /// There is no answer, and the change may have happened or not (P11). [`Ledger::lookup`] and the same
 /// operation again settle it: every command of the ledger may be repeated.

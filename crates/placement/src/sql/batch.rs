@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// The sizes of lists that may repeat an element.
-const PADDED: [usize; 6] = [1, 4, 16, 64, 256, 1024];
+const PADDED: [usize; 7] = [1, 4, 16, 64, 256, 512, 1024];
 /// The largest number of rows in one INSERT; up to eight of them every size has its own text.
 const ROWS: [usize; 3] = [64, 16, 8];
 

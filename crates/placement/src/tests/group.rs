@@ -15,7 +15,7 @@ use crate::tests::world::{LONG, Place, World, ask, later, session};
 async fn a_long_renewal_lets_others_through() {
     let world = roomy(World::new(&Place::File).await).await;
     let granted = world.grant(ask(0, "op", 0)).await;
-    let renewals: Vec<_> = (1..=5_000)
+    let renewals: Vec<_> = (1..=10_000)
         .map(|step| {
             (
                 granted.fence.clone(),
