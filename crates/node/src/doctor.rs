@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ether_ffmpeg::{Inventory, inventory::OLDEST_MAJOR};
-use ether_process::{Config, Processes, find_program};
+use ether_process::{Config, Processes, find_runnable};
 use ether_types::Clock;
 use serde::Serialize;
 
@@ -148,7 +148,7 @@ async fn ffmpeg(subject: &Subject, clock: Arc<dyn Clock>) -> Vec<Finding> {
 }
 
 fn ffprobe(program: &Path) -> Finding {
-    match find_program(program) {
+    match find_runnable(program) {
         Some(path) => Finding::ok("ffprobe", path.display().to_string()),
         None => {
             let found = format!("{} is not there", program.display());

@@ -11,7 +11,7 @@ use ether_playback::http::{Hosts, Origins, Server, ServerLimits, ServerReport, S
 use ether_playback::ports::Units;
 use ether_playback::{Auth, GrantKey, GrantKeys, Limits, LocalCapacity, Playbacks, ShutdownReport};
 use ether_probe::{Prober, ProberOptions};
-use ether_process::{Config, Processes, Spawner, find_program};
+use ether_process::{Config, Processes, Spawner, find_runnable};
 use ether_store::{Location, MigrateError, OpenError, Store};
 use ether_types::Clock;
 use tokio::net::TcpListener;
@@ -154,7 +154,7 @@ impl Standalone {
         let missing = StartError::NoFfprobe {
             program: options.ffprobe.clone(),
         };
-        let ffprobe = find_program(&options.ffprobe).ok_or(missing)?;
+        let ffprobe = find_runnable(&options.ffprobe).ok_or(missing)?;
 
         let location = Location::SqliteFile(data_dir.path().join("ether.db"));
         let store = Store::open(&location, ether_store::Options::default(), clock.clone()).await?;

@@ -65,4 +65,4 @@ pub use lock::{LockError, LockFile, LockState, ReleaseProof, lock_state};
 pub use output::OutputPipe;
 pub use processes::{AllGone, Config, Guard, Processes};
 pub use spawner::Spawner;
-pub use spec::{PipeId, Spec, find_program};
+pub use spec::{PipeId, Spec, find_program, find_runnable};

@@ -216,8 +216,17 @@ pub(crate) fn media_pipe() -> io::Result<Pipe> {
     Ok(pipe)
 }
 
-/// Finds a program: `name` itself where it has a slash, else the first executable file of that name in this
-/// process's `PATH`.
+/// Finds a program that can be run: [`find_program`]'s, where it is a file that this user may execute.
+pub fn find_runnable(name: &Path) -> Option<PathBuf> {
+    find_program(name).filter(|program| runnable(program))
+}
+
+fn runnable(program: &Path) -> bool {
+    program.is_file() && rustix::fs::access(program, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+/// Finds a program: `name` itself where it has a slash, whatever is there, else the first executable file of that
+/// name in this process's `PATH`.
 pub fn find_program(name: &Path) -> Option<PathBuf> {
     if name.as_os_str().is_empty() {
         return None;
@@ -229,7 +238,5 @@ pub fn find_program(name: &Path) -> Option<PathBuf> {
     std::env::split_paths(&path)
         .filter(|dir| dir.is_absolute())
         .map(|dir| dir.join(name))
-        .find(|candidate| {
-            candidate.is_file() && rustix::fs::access(candidate, rustix::fs::Access::EXEC_OK).is_ok()
-        })
+        .find(|candidate| runnable(candidate))
 }

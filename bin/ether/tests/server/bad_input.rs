@@ -344,3 +344,9 @@ async fn a_full_disk_is_told_as_one_and_other_playbacks_go_on() {
     assert_eq!(complaints(&rest).await, "");
     server.stop().await;
 }
+
+#[tokio::test]
+async fn a_missing_ffprobe_is_named_with_what_installs_it() {
+    let setup = Setup::new().arg("--ffprobe").arg("/no/such/ffprobe");
+    refused(&setup, 5, &["/no/such/ffprobe", "--ffprobe"]).await;
+}
