@@ -491,7 +491,8 @@ export class WatchView {
       this.#onWaiting(null);
     });
     video.addEventListener("canplay", () => {
-      if (!video.paused) return;
+      // At the end it is paused too, and playing would begin from the start.
+      if (!video.paused || video.ended) return;
       this.#curtain.wait(null);
       // Loading anew has paused it.
       if (this.#engine && this.#wantsPlay && !this.#curtain.isOpen) this.#play();
@@ -514,7 +515,8 @@ export class WatchView {
       if (!video.paused) this.#keeper?.tick(this.#at * 1000, performance.now());
     });
     video.addEventListener("pause", () => {
-      if (video.ended) return;
+      // An error pauses too.
+      if (video.ended || video.error) return;
       // Pressed here or on a headset: either way it is meant.
       this.#wantsPlay = false;
       this.#keep(false);

@@ -67,6 +67,21 @@ for (const player of ["mse", "native"]) {
   });
 }
 
+test("a part that was not ready in time is asked for again, though the browser's own HLS gives up on it", async () => {
+  const viewer = await openViewer(browser, server, { player: "native" });
+  let asked = 0;
+  await viewer.page.route(/\/sessions\/media\/.*\.m4s/, (route) => {
+    asked += 1;
+    if (asked > 2) return route.continue();
+    return route.fulfill({ status: 503, headers: { "Retry-After": "1" }, contentType: "application/json", body: '{"code":"not_ready","message":"the segment is being made"}' });
+  });
+  await viewer.watch((await server.item("interlaced.ts")).id);
+  await viewer.shows(0.5, 5);
+  assert.ok(asked > 2);
+  await viewer.page.locator("#stop").click();
+  await viewer.close();
+});
+
 test("a server that goes away and comes back is waited for", async () => {
   const mine = await startEther({ folder: await folderOf(["flash-beep.mkv"]) });
   await mine.scanned();
