@@ -16,7 +16,7 @@ mod video;
 
 use serde::Serialize;
 
-use crate::facts::{Codec, Facts, MasteringKind, Rational, Stream, StreamKind};
+use crate::facts::{Codec, Facts, Gap, MasteringKind, Rational, Stream, StreamKind};
 use crate::ticks::Ticks;
 use crate::timeline::{DEFAULT_TARGET, Timeline, TimelineError};
 
@@ -330,6 +330,10 @@ fn direct(
         return Err(Reason::ContainerNotPlayable {
             container: facts.container.clone(),
         });
+    }
+    // A player takes the head at its word and would show a film that goes on in silence and darkness.
+    if facts.gaps.iter().any(|gap| matches!(gap, Gap::Truncated { .. })) {
+        return Err(Reason::FileNotWhole);
     }
     // A player shows the first tracks of a file and cannot be told otherwise.
     let first = |chosen: Option<&Stream>, same: fn(&StreamKind) -> bool| {

@@ -89,6 +89,8 @@ pub enum Reason {
     },
     /// The sound begins after the picture or ends before it; encoded, it is filled up with silence.
     SoundShort,
+    /// The file ends before its own structure says it does; only segments can say where.
+    FileNotWhole,
     /// Fewer channels are sent than the source has.
     ChannelsReduced {
         /// Channels of the source.
@@ -123,6 +125,7 @@ impl Reason {
             Self::BitRateTooHigh { .. } => "bit_rate_too_high",
             Self::TooTall { .. } => "too_tall",
             Self::SoundShort => "sound_short",
+            Self::FileNotWhole => "file_not_whole",
             Self::ChannelsReduced { .. } => "channels_reduced",
         }
     }
@@ -194,6 +197,7 @@ impl fmt::Display for Reason {
             Self::SoundShort => {
                 f.write_str("the sound is shorter than the picture and is filled up with silence")
             }
+            Self::FileNotWhole => f.write_str("the file ends before its own structure says it does"),
             Self::ChannelsReduced { from, to } => write!(f, "{from} channels are mixed down to {to}"),
         }
     }

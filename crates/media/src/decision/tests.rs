@@ -132,6 +132,12 @@ fn the_file_is_handed_over_only_to_a_player_that_says_it_plays_such_files() {
     assert_eq!(plain(&film()).mode, Mode::Copy);
     let direct = decide(&film(), &player_of_everything(), &Wishes::default()).unwrap();
     assert_eq!((direct.mode, direct.segments), (Mode::Direct, None));
+    // One that is cut short would be shown to the end that its head announces.
+    let mut cut = film();
+    cut.gaps.push(Gap::Truncated { expected: 1 << 40 });
+    let decision = decide(&cut, &player_of_everything(), &Wishes::default()).unwrap();
+    assert_eq!(decision.mode, Mode::Copy);
+    assert_eq!(decision.reasons, [Reason::FileNotWhole]);
     let segments = Wishes {
         direct: false,
         ..Wishes::default()
