@@ -28,7 +28,8 @@ pub struct Migration {
     pub version: i64,
     /// What it is about, for errors.
     pub name: &'static str,
-    /// Statements that both engines take, separated by semicolons.
+    /// Statements that both engines take, separated by semicolons. A comment `/*postgres: … */` is a comment to
+    /// SQLite and text to PostgreSQL: for storage parameters, which change no meaning.
     pub sql: &'static str,
 }
 
@@ -91,6 +92,7 @@ pub(crate) async fn migrate(
     bound: Bound,
 ) -> Result<(), MigrateError> {
     let component = *component;
+    let postgres = tables.store().engine() != crate::Engine::Sqlite;
     tables
         .write(bound, move |tx| {
             Box::pin(async move {
@@ -113,7 +115,8 @@ pub(crate) async fn migrate(
                         name: migration.name,
                         source,
                     };
-                    tx.batch(migration.sql.to_owned()).await.map_err(failed)?;
+                    let text = for_engine(migration.sql, postgres);
+                    tx.batch(text).await.map_err(failed)?;
                     let insert = format!(
                         "INSERT INTO {list} (version, name, checksum, applied) VALUES ($1, $2, $3, $4)"
                     );
@@ -129,6 +132,22 @@ pub(crate) async fn migrate(
             })
         })
         .await
+}
+
+/// A migration's text with what is meant for PostgreSQL alone taken out of its comments there.
+fn for_engine(sql: &str, postgres: bool) -> String {
+    if !postgres {
+        return sql.to_owned();
+    }
+    let mut text = String::with_capacity(sql.len());
+    let mut rest = sql;
+    while let Some((before, after)) = rest.split_once("/*postgres:") {
+        let (inside, behind) = after.split_once("*/").unwrap_or((after, ""));
+        text.push_str(before);
+        text.push_str(inside);
+        rest = behind;
+    }
+    text + rest
 }
 
 /// What is still to be applied, after what was applied has been found to be what this binary knows.
@@ -168,4 +187,19 @@ fn checksum(sql: &str) -> String {
         let _ = write!(text, "{byte:02x}");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::for_engine;
+
+    #[test]
+    fn what_is_meant_for_postgres_is_a_comment_to_sqlite() {
+        let sql = "CREATE TABLE a_b (c TEXT) /*postgres: WITH (fillfactor = 60) */; SELECT 1 /* plain */";
+        assert_eq!(for_engine(sql, false), sql);
+        assert_eq!(
+            for_engine(sql, true),
+            "CREATE TABLE a_b (c TEXT)  WITH (fillfactor = 60) ; SELECT 1 /* plain */"
+        );
+    }
 }
