@@ -160,10 +160,12 @@ fn raise_file_limit() {
 /// Asks the desktop to open `url`. Where there is no desktop, the line with the address is enough.
 ///
 /// The browser is the viewer's and not ours: it leaves our process group, so that it stays when the server ends.
+/// What made it leave waits for it (`-w`): a group is killed when its leader ends, and a browser that had not left
+/// yet would go with it.
 async fn open_browser(url: &str, spawner: Spawner) {
     let mut spec = Spec::new(Path::new("setsid"));
     spec.args([
-        "-f",
+        "-w",
         "sh",
         "-c",
         "exec xdg-open \"$0\" </dev/null >/dev/null 2>&1",
