@@ -162,11 +162,15 @@ impl Connection {
         total: Duration,
     ) -> Result<Option<i64>, sqlx::Error> {
         if self.is_postgres() {
-            // Zero would mean "for ever" to the server.
+            // Each statement must see what was committed before the lock was granted, whatever the server's
+            // default is: a snapshot that was taken while waiting for the lock would be stale. A holder that
+            // falls silent loses the lock after the same bound. Zero would mean "for ever" to the server.
             let lock_ms = lock_wait.as_millis().max(1);
             let total_ms = total.as_millis().max(1);
             let text = format!(
-                "BEGIN; SET LOCAL lock_timeout = {lock_ms}; SET LOCAL statement_timeout = {total_ms}; \
+                "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock_ms}; \
+                 SET LOCAL statement_timeout = {total_ms}; \
+                 SET LOCAL idle_in_transaction_session_timeout = {total_ms}; \
                  SELECT pg_advisory_xact_lock({lock}); SELECT {POSTGRES_CLOCK}"
             );
             let rows = self.raw(text).await?;

@@ -88,6 +88,14 @@ pub(crate) fn connection_lost(error: &sqlx::Error) -> bool {
     matches!(sort(error), Kind::Unreachable)
 }
 
+/// Whether it is SQLite's word, which speaks of a file and not of a server.
+pub(crate) fn of_a_file(error: &sqlx::Error) -> bool {
+    let by_sqlite = |database: &dyn sqlx::error::DatabaseError| {
+        database.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some()
+    };
+    matches!(error, sqlx::Error::Database(database) if by_sqlite(&**database))
+}
+
 fn sort(error: &sqlx::Error) -> Kind {
     let database = match error {
         sqlx::Error::Database(database) => database,

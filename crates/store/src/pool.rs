@@ -12,7 +12,7 @@ use ether_types::{Clock, Monotonic, SystemClock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::connection::{Connection, Connector};
-use crate::error::{StoreError, connection_lost};
+use crate::error::{StoreError, connection_lost, of_a_file};
 
 /// How long to wait before a refused connection is tried again.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(40);
@@ -139,8 +139,9 @@ impl Pool {
                 Ok(Err(error)) => error,
                 Err(_elapsed) => return Err(StoreError::Timeout(deadline.bound)),
             };
-            // A server that is starting, restarting or out of slots may be back within the bound.
-            if !connection_lost(&error) || deadline.left() <= RECONNECT_PAUSE {
+            // A server that is starting, restarting or out of slots may be back within the bound; a file that
+            // cannot be opened stays so.
+            if of_a_file(&error) || !connection_lost(&error) || deadline.left() <= RECONNECT_PAUSE {
                 return Err(StoreError::from_driver(error, deadline.bound));
             }
             tokio::time::sleep(RECONNECT_PAUSE).await;

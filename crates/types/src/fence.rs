@@ -7,8 +7,26 @@ use crate::role::Role;
 
 /// Durable counter of a session's assignments. Zero means never assigned; the first assignment is one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "u64", into = "u64")]
 pub struct Generation(u64);
+
+/// A number that is no generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a generation is 0 to 9223372036854775807, not {0}")]
+pub struct InvalidGeneration(pub u64);
+
+impl TryFrom<u64> for Generation {
+    type Error = InvalidGeneration;
+    fn try_from(value: u64) -> Result<Self, InvalidGeneration> {
+        Self::new(value).ok_or(InvalidGeneration(value))
+    }
+}
+
+impl From<Generation> for u64 {
+    fn from(generation: Generation) -> u64 {
+        generation.0
+    }
+}
 
 impl Generation {
     /// The state of a session that was never assigned.
@@ -75,5 +93,11 @@ mod tests {
         assert_eq!(Generation::NEVER.next(), Generation::new(1));
         assert_eq!(Generation::MAX.next(), None);
         assert_eq!(Generation::new(u64::MAX), None);
+        let past = serde_json::from_str::<Generation>("9223372036854775808").unwrap_err();
+        assert!(past.to_string().contains("0 to 9223372036854775807"), "{past}");
+        assert_eq!(
+            serde_json::from_str::<Generation>("7").unwrap(),
+            Generation::new(7).unwrap()
+        );
     }
 }

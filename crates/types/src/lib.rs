@@ -11,7 +11,7 @@ pub mod role;
 pub mod time;
 
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use fence::{Fence, Generation};
+pub use fence::{Fence, Generation, InvalidGeneration};
 pub use id::{BootId, ClusterId, InvalidId, NodeId, OperationId, ScopeName, SessionId, TargetId};
 pub use media_id::{ItemId, PlaybackId};
 pub use role::Role;
