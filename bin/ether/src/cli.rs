@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+/// The variable that names folders of films.
+pub(crate) const MEDIA_VARIABLE: &str = "ETHER_SERVE_MEDIA";
 /// Port that a server listens on when nothing else is said.
 pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:32400";
 
@@ -31,8 +33,8 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 #[command(after_long_help = crate::status::HELP)]
 pub(crate) struct ServeArgs {
-    /// A folder of films; may be given several times.
-    #[arg(long = "media", value_name = "DIR", env = "ETHER_SERVE_MEDIA", value_delimiter = None, required = true)]
+    /// A folder of films; may be given several times (in the variable: separated by colons).
+    #[arg(long = "media", value_name = "DIR", env = MEDIA_VARIABLE, value_delimiter = None, required = true)]
     pub(crate) media: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
@@ -46,17 +48,20 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MIB", env = "ETHER_SCRATCH", default_value_t = 8192,
           value_parser = clap::value_parser!(u32).range(64..=16_777_216))]
     pub(crate) scratch: u32,
-    /// A name besides localhost and the address itself that the server answers to; may be given several times.
+    /// A name besides localhost and the address itself that the server answers to; may be given several times,
+    /// or separated by commas.
     #[arg(
         long = "host",
+        value_parser = host,
         value_name = "NAME",
         env = "ETHER_HOSTS",
         value_delimiter = ','
     )]
     pub(crate) hosts: Vec<String>,
-    /// The origin of another page that may use this server; may be given several times.
+    /// The origin of another page that may use this server; may be given several times, or separated by commas.
     #[arg(
         long = "origin",
+        value_parser = origin,
         value_name = "URL",
         env = "ETHER_ORIGINS",
         value_delimiter = ','
@@ -99,6 +104,30 @@ pub(crate) struct PlaceArgs {
     pub(crate) ffprobe: PathBuf,
 }
 
+/// A host name or address, without a port.
+fn host(text: &str) -> Result<String, String> {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b);
+    if !text.is_empty() && text.len() <= 253 && text.bytes().all(fits) {
+        Ok(text.to_owned())
+    } else {
+        Err("a host is a name or an address without a port, such as media.example.org".to_owned())
+    }
+}
+
+/// An origin as browsers send it: scheme, host and port, nothing after.
+fn origin(text: &str) -> Result<String, String> {
+    let rest = text
+        .strip_prefix("http://")
+        .or_else(|| text.strip_prefix("https://"));
+    match rest {
+        Some(rest) if host(rest).is_ok() => Ok(text.to_owned()),
+        _ => Err(
+            "an origin is http:// or https:// and a host, nothing after, such as https://tv.example.org"
+                .to_owned(),
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -133,6 +162,16 @@ mod tests {
             panic!("not serve")
         };
         assert_eq!(args.media, [PathBuf::from(odd), PathBuf::from("-leading")]);
+    }
+
+    #[test]
+    fn hosts_and_origins_that_could_never_match_are_refused() {
+        let parse = |flag, value| Cli::try_parse_from(["ether", "serve", "--media", "x", flag, value]);
+        for (flag, bad) in [("--host", "a b"), ("--origin", "foo"), ("--origin", "http://x/")] {
+            assert!(parse(flag, bad).is_err(), "{flag} {bad}");
+        }
+        assert!(parse("--host", "media.example.org,[::1]").is_ok());
+        assert!(parse("--origin", "https://tv.example.org:8443").is_ok());
     }
 
     #[test]

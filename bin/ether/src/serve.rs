@@ -28,6 +28,8 @@ const DESKTOP: [&str; 7] = [
 /// Serves until a signal ends it.
 pub(crate) fn run(args: ServeArgs) -> Status {
     log::start();
+    // Everything that the server writes is its owner's alone, in a directory of whatever mode.
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     raise_file_limit();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -120,7 +122,7 @@ fn options(args: ServeArgs, data_dir: PathBuf) -> Options {
     let processors =
         std::thread::available_parallelism().map_or(1, |n| u16::try_from(n.get()).unwrap_or(u16::MAX));
     Options {
-        media: args.media,
+        media: folders(args.media),
         data_dir,
         listen: args.place.listen,
         ffmpeg: args.place.ffmpeg,
@@ -130,6 +132,14 @@ fn options(args: ServeArgs, data_dir: PathBuf) -> Options {
         scratch_dir: args.place.scratch_dir,
         hosts: args.hosts,
         origins: args.origins,
+    }
+}
+
+/// The folders to serve. Those of the variable stand in one text, separated as in `PATH`.
+fn folders(media: Vec<PathBuf>) -> Vec<PathBuf> {
+    match (std::env::var_os(crate::cli::MEDIA_VARIABLE), media.as_slice()) {
+        (Some(text), [only]) if only.as_os_str() == text => std::env::split_paths(&text).collect(),
+        _ => media,
     }
 }
 

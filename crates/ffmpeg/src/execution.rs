@@ -20,7 +20,7 @@ use ether_encoder::{
     Retirement, Revision, ServeError, Served, StartError,
 };
 use ether_process::{Child, ExitEvidence, Spawner, Spec};
-use ether_types::Clock;
+use ether_types::{Clock, Monotonic};
 use tokio::sync::oneshot;
 
 use crate::plan::{self, Plan};
@@ -32,8 +32,8 @@ use crate::store::{Failure, RunView, Store};
 const GATHER: Duration = Duration::from_millis(8);
 /// How often a run's progress is looked at.
 const LOOK: Duration = Duration::from_secs(5);
-/// Looks without progress after which an encoder that is not held back counts as stalled.
-const PATIENCE: u32 = 6;
+/// How long an encoder that is not held back may make nothing before it counts as stalled.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What an execution needs of its encoder.
 #[derive(Clone)]
@@ -118,7 +118,7 @@ impl Execution for LocalExecution {
     fn observe(&self) -> Observation {
         let state = self.store.lock();
         let encoder = match state.run {
-            _ if state.sealed => EncoderState::Retiring,
+            _ if state.sealed && !state.retired => EncoderState::Retiring,
             Some(run) if run.held => EncoderState::HeldBack,
             Some(_) => EncoderState::Running,
             None => EncoderState::Idle,
@@ -255,7 +255,10 @@ struct Run {
     child: Child,
     progress: Arc<AtomicU64>,
     seen: u64,
-    idle_looks: u32,
+    /// Since when it has made nothing although it might have.
+    idle_since: Monotonic,
+    /// When its progress is looked at next, however busy the supervisor is with viewers meanwhile.
+    next_look: Monotonic,
     stalled: bool,
     reader: oneshot::Receiver<ReaderEnd>,
     from_start: bool,
@@ -290,13 +293,15 @@ impl Supervisor {
     /// Waits until there is something to decide, and takes in a run that ended.
     async fn wait(&mut self) {
         let store = self.store.clone();
+        let now = self.tools.clock.monotonic();
         let Some(run) = &mut self.run else {
             return store.work.notified().await;
         };
+        let until_look = run.next_look.saturating_since(now);
         tokio::select! {
             end = &mut run.reader => self.reader_ended(end.ok()).await,
             () = store.work.notified() => {}
-            () = self.tools.clock.sleep(LOOK) => self.look(),
+            () = self.tools.clock.sleep(until_look) => self.look(),
         }
     }
 
@@ -304,11 +309,14 @@ impl Supervisor {
     fn look(&mut self) {
         let held = self.store.lock().run.is_some_and(|view| view.held);
         let Some(run) = &mut self.run else { return };
-        let now = run.progress.load(Ordering::Relaxed);
-        let idle = now == run.seen && !held;
-        run.seen = now;
-        run.idle_looks = if idle { run.idle_looks + 1 } else { 0 };
-        if run.idle_looks >= PATIENCE && !run.stalled {
+        let now = self.tools.clock.monotonic();
+        let made = run.progress.load(Ordering::Relaxed);
+        if made != run.seen || held {
+            run.idle_since = now;
+        }
+        run.seen = made;
+        run.next_look = now.saturating_add(LOOK);
+        if now.saturating_since(run.idle_since) >= PATIENCE && !run.stalled {
             run.stalled = true;
             run.child.kill();
         }
@@ -382,16 +390,17 @@ impl Supervisor {
             return Err(failed);
         }
         let from_start = plan.from_start;
-        let (seen, idle_looks, stalled) = (0, 0, false);
+        let now = self.tools.clock.monotonic();
         self.run = Some(Run {
             id,
             attempt,
             first,
             child,
             progress,
-            seen,
-            idle_looks,
-            stalled,
+            seen: 0,
+            idle_since: now,
+            next_look: now.saturating_add(LOOK),
+            stalled: false,
             reader,
             from_start,
         });

@@ -91,6 +91,17 @@ impl Library for Shelf {
     fn set_position(&self, id: ItemId, position: Position) -> BoxFuture<'_, Result<(), LibraryError>> {
         Box::pin(async move {
             let viewer = Viewer::owner();
+            // Nobody left a film after its end.
+            let known = self
+                .library
+                .item(&viewer, &id)
+                .await
+                .map_err(|error| unavailable(&error))?;
+            let end = known.and_then(|item| item.duration_ms).unwrap_or(u64::MAX);
+            let position = Position {
+                position_ms: position.position_ms.min(end),
+                ..position
+            };
             let set = self
                 .library
                 .set_position(&viewer, &id, position.position_ms, position.finished);

@@ -41,9 +41,17 @@ impl Principal {
 /// Why a request has no principal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unauthorized {
-    /// No token came with it, or none that counts. The two are told apart to nobody.
+    /// No token came with it.
     #[error("a token is needed: send `Authorization: Bearer …`")]
     NoToken,
+    /// The token that came is nobody's, or nobody's any more.
+    #[error(
+        "this token is not known: sign in anew, or use the content of owner-token in the server's data directory"
+    )]
+    UnknownToken,
+    /// A media address came without its grant; a token is no substitute.
+    #[error("a grant is needed: open the url of the session, whose addresses carry it")]
+    NoGrant,
     /// Tokens cannot be checked now.
     #[error(transparent)]
     Unavailable(#[from] TokensUnavailable),
@@ -53,7 +61,9 @@ pub enum Unauthorized {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignInError {
     /// The code is not one that waits to be used.
-    #[error("the code is wrong, was used or has expired; print a new one")]
+    #[error(
+        "the code is wrong, was used or has expired; restart ether on a terminal for a new one, or sign in with the owner's token"
+    )]
     WrongCode,
     /// Too many were tried.
     #[error("too many codes were tried")]
@@ -125,7 +135,7 @@ impl Auth {
         // hash, and no token follows from one.
         match self.tokens.find(hash).await? {
             Some(viewer) => Ok(Principal::Viewer(viewer)),
-            None => Err(Unauthorized::NoToken),
+            None => Err(Unauthorized::UnknownToken),
         }
     }
 

@@ -246,7 +246,7 @@ async fn whoever_may_not_ask_is_told_so_and_nothing_else() {
     let wrong = get("/ether/api/library", &[("authorization", "Bearer wrong")])
         .await
         .expect(401);
-    assert_eq!(wrong.code(), "unauthorized");
+    assert_eq!(wrong.code(), "token_unknown");
     // An id that exists and one that does not look alike to whoever has no token.
     let known = format!(
         "/ether/api/items/{}",

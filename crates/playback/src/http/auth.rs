@@ -97,7 +97,7 @@ pub(crate) fn granted(
     named: Option<&str>,
     scope: GrantScope,
 ) -> Result<Arc<Playback>, ApiError> {
-    let grant = grant.ok_or(Unauthorized::NoToken)?;
+    let grant = grant.ok_or(Unauthorized::NoGrant)?;
     let grant = app.playbacks.keys().verify(grant, app.clock.now())?;
     if let Some(named) = named {
         let named = PlaybackId::new(named).map_err(|_| ApiError::no_session())?;

@@ -120,6 +120,10 @@ impl From<Unauthorized> for ApiError {
     fn from(error: Unauthorized) -> Self {
         match error {
             Unauthorized::NoToken => Self::new(StatusCode::UNAUTHORIZED, "unauthorized", error.to_string()),
+            Unauthorized::UnknownToken => {
+                Self::new(StatusCode::UNAUTHORIZED, "token_unknown", error.to_string())
+            }
+            Unauthorized::NoGrant => Self::new(StatusCode::UNAUTHORIZED, "grant_missing", error.to_string()),
             Unauthorized::Unavailable(inner) => inner.into(),
         }
     }

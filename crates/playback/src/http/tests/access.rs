@@ -27,8 +27,13 @@ async fn strangers_get_the_same_answer_for_what_is_there_and_what_is_not() {
     ];
     let one = bed.get(&there[0]).await;
     assert_eq!(one.header("www-authenticate"), Some("Bearer realm=\"ether\""));
-    for path in there.iter().map(String::as_str).chain(absent) {
-        for headers in [&[][..], &[("Authorization", "Bearer wrong")][..]] {
+    for (headers, code) in [
+        (&[][..], "unauthorized"),
+        (&[("Authorization", "Bearer wrong")][..], "token_unknown"),
+    ] {
+        let one = bed.send("GET", &there[0], headers, "").await;
+        assert_eq!(one.code(), code);
+        for path in there.iter().map(String::as_str).chain(absent) {
             let reply = bed.send("GET", path, headers, "").await;
             assert_eq!((reply.status.as_u16(), &reply.body), (401, &one.body), "{path}");
         }
