@@ -72,7 +72,7 @@ pub enum PlanError {
     },
     /// The picture is HDR, the player is not, and no encoder here maps one to the other.
     #[error(
-        "the picture is HDR and the player shows the standard range; this server cannot map one to the other yet"
+        "the picture is HDR and this player cannot show it as it is; this server cannot convert HDR pictures yet"
     )]
     ToneMappingMissing,
     /// The encoder cannot do it.

@@ -35,6 +35,8 @@ const DISPLACEABLE: Duration = Duration::from_secs(10 * 60);
 pub struct Limits {
     /// Playbacks that live at once.
     pub sessions: usize,
+    /// Of these, how many one principal may have.
+    pub sessions_each: usize,
     /// How long a request for media is held.
     pub hold: Duration,
     /// How long a playback waits in the queue for capacity: a little less than a request is held, so that
@@ -54,6 +56,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             sessions: 256,
+            sessions_each: 64,
             hold: Duration::from_secs(8),
             queue: Duration::from_millis(7_500),
             margin: Duration::from_secs(4 * 3600),
@@ -95,6 +98,12 @@ pub enum CreateError {
     /// There are as many playbacks as there may be.
     #[error("{live} sessions are open, as many as this server keeps: end one")]
     TooMany {
+        /// How many there are.
+        live: usize,
+    },
+    /// Whoever asks has as many playbacks as one may have; others still get theirs.
+    #[error("{live} sessions are open with this token, as many as one may have: end one")]
+    TooManyOfYours {
         /// How many there are.
         live: usize,
     },
@@ -311,7 +320,7 @@ impl Playbacks {
         if book.closed {
             return Err(CapacityRefusal::Closed.into());
         }
-        let displaced = book.make_room(self.limits.sessions, now)?;
+        let displaced = book.make_room(principal, &self.limits, now)?;
         book.made.push(playback.id.clone());
         book.playbacks.insert(playback.id.clone(), Arc::clone(&playback));
         book.tasks.spawn(task.run());
@@ -416,27 +425,39 @@ impl Book {
             });
     }
 
-    /// Finds room for one more: the playback that has to go for it, if one may.
+    /// Finds room for one more of `principal`: the playback that has to go for it, if one may.
     fn make_room(
         &self,
-        most: usize,
+        principal: &Principal,
+        limits: &Limits,
         now: ether_types::Monotonic,
     ) -> Result<Option<Arc<Playback>>, CreateError> {
         // The oldest first, which decides between those that are idle for the same time.
-        let made = || self.made.iter().filter_map(|id| self.playbacks.get(id));
-        let live = || made().filter(|p| p.sealed().is_none());
-        let count = live().count();
-        if count < most {
-            return Ok(None);
+        let made = self.made.iter().filter_map(|id| self.playbacks.get(id));
+        let live: Vec<_> = made.filter(|p| p.sealed().is_none()).collect();
+        // Whoever has their share makes room themselves, so that no token can push the others out.
+        let own: Vec<_> = live
+            .iter()
+            .copied()
+            .filter(|p| p.principal == *principal)
+            .collect();
+        if own.len() >= limits.sessions_each {
+            let refusal = CreateError::TooManyOfYours { live: own.len() };
+            return displaceable(&own, now).map(Some).ok_or(refusal);
         }
-        let idle = live()
-            .filter(|p| p.activity.idle_since().is_some() && p.shared().execution.is_none())
-            .min_by_key(|p| p.activity.last());
-        match idle {
-            Some(playback) if now.saturating_since(playback.activity.last()) >= DISPLACEABLE => {
-                Ok(Some(Arc::clone(playback)))
-            }
-            _ => Err(CreateError::TooMany { live: count }),
+        if live.len() >= limits.sessions {
+            let refusal = CreateError::TooMany { live: live.len() };
+            return displaceable(&live, now).map(Some).ok_or(refusal);
         }
+        Ok(None)
     }
+}
+
+/// Of `live`, the playback that showed no sign of life for longest, where that is long enough.
+fn displaceable(live: &[&Arc<Playback>], now: ether_types::Monotonic) -> Option<Arc<Playback>> {
+    let idle = live
+        .iter()
+        .filter(|p| p.activity.idle_since().is_some() && p.shared().execution.is_none())
+        .min_by_key(|p| p.activity.last())?;
+    (now.saturating_since(idle.activity.last()) >= DISPLACEABLE).then(|| Arc::clone(idle))
 }

@@ -30,7 +30,7 @@ const WORDS = {
   length_unknown: ["The file does not say how long it is", "It may be damaged, or still being written. Repackaging it (with ffmpeg -c copy) mends this.", Mend.LIBRARY],
   cannot_cut: ["The file cannot be cut into parts to send", "Repackaging it (with ffmpeg -c copy) may mend this.", Mend.LIBRARY],
   start_past_end: ["That is past the end", "Start it from the beginning.", Mend.NONE],
-  tone_mapping_missing: ["This HDR film cannot be shown here yet", "This screen or browser shows no HDR, and the server cannot convert HDR pictures yet. An HDR screen plays it.", Mend.LIBRARY],
+  tone_mapping_missing: ["This HDR film cannot be shown here yet", "As it is, it needs an HDR screen and a browser that plays its format, which is HEVC more often than not. One or both are missing here, and the server cannot convert HDR pictures yet.", Mend.LIBRARY],
   encoder_lacks: ["The server's FFmpeg lacks something for this file", "Install a complete FFmpeg on the server.", Mend.LIBRARY],
   encoder_unsupported: ["The server cannot convert this file that way", "Choose another quality.", Mend.RETRY],
 
@@ -40,6 +40,7 @@ const WORDS = {
   capacity_scratch: ["The space for converted films is used up", "Stop another playback, or give the server more room for scratch files.", Mend.RETRY],
   capacity_none: ["This server converts nothing", "It was started without room for encoders. Only what this browser shows as it is can be watched.", Mend.LIBRARY],
   too_many_sessions: ["Too many playbacks are open", "Close some, or try again in a moment.", Mend.RETRY],
+  too_many_of_yours: ["Too many playbacks are open with this sign-in", "Close some of them, on other devices too, then try again.", Mend.RETRY],
   scratch_full: ["The server's disk is full", "Free some space where it keeps its scratch files, then try again.", Mend.CONTINUE],
   closed: ["The server is about to stop", "It takes no new playbacks. Try again when it is back.", Mend.RETRY],
   encoder_not_started: ["The encoder could not be started", "Check that FFmpeg is installed on the server; its log says more.", Mend.RETRY],

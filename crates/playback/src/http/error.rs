@@ -217,6 +217,10 @@ impl From<CreateError> for ApiError {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_sessions", text)
                     .retry(Duration::from_secs(10))
             }
+            CreateError::TooManyOfYours { .. } => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_of_yours", text)
+                    .retry(Duration::from_secs(10))
+            }
             CreateError::NoRandomness => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "no_randomness", text),
         }
     }

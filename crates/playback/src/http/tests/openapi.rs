@@ -306,6 +306,8 @@ async fn sessions(contract: &mut Contract, bed: &Bed) {
     );
     let poor = Bed::with(|setup| setup.capacity.milli_slots = 0).await;
     contract.hold(SESSIONS, "POST", 503, &poor.owner("POST", SESSIONS, wish).await);
+    let full = Bed::with(|setup| setup.limits.sessions_each = 0).await;
+    contract.hold(SESSIONS, "POST", 429, &full.owner("POST", SESSIONS, wish).await);
     contract.hold(SESSIONS, "GET", 200, &bed.owner("GET", SESSIONS, "").await);
     contract.hold(SESSIONS, "GET", 401, &bed.get(SESSIONS).await);
     let id = created.json()["id"].as_str().unwrap().to_owned();

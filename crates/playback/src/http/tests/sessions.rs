@@ -207,6 +207,36 @@ async fn there_are_only_so_many_sessions_and_idle_ones_make_room() {
 }
 
 #[tokio::test]
+async fn one_token_takes_its_share_of_the_sessions_and_leaves_the_rest_to_others() {
+    let bed = Bed::with(|setup| setup.limits.sessions_each = 2).await;
+    let (first, second) = (bed.session("").await, bed.session("").await);
+    let ask = r#"{"item":"film0"}"#;
+    let full = bed.owner("POST", "/ether/api/sessions", ask).await;
+    assert_eq!(
+        (full.status.as_u16(), full.code(), full.header("retry-after")),
+        (429, "too_many_of_yours".into(), Some("10"))
+    );
+    let bearer = format!("Bearer {}", bed.viewer().await);
+    let viewer = [("Authorization", bearer.as_str())];
+    for _ in 0..2 {
+        let other = bed.send("POST", "/ether/api/sessions", &viewer, ask).await;
+        assert_eq!(other.status.as_u16(), 201, "the others have theirs");
+    }
+    let path =
+        |session: &serde_json::Value| format!("/ether/api/sessions/{}", session["id"].as_str().unwrap());
+    assert_eq!(bed.owner("DELETE", &path(&first), "").await.status.as_u16(), 204);
+    bed.session("").await;
+    // Of the own ones, too, those that nobody watches make room; another's idle one does not.
+    bed.clock.advance(std::time::Duration::from_secs(600));
+    bed.session("").await;
+    let displaced = bed.owner("GET", &path(&second), "").await.json();
+    assert_eq!(displaced["ended"]["code"], "displaced");
+    let all = bed.owner("GET", "/ether/api/sessions", "").await.json();
+    let live = |session: &&serde_json::Value| session["ended"].is_null();
+    assert_eq!(all["sessions"].as_array().unwrap().iter().filter(live).count(), 4);
+}
+
+#[tokio::test]
 async fn the_library_is_listed_paged_and_revalidated() {
     let bed = Bed::new().await;
     bed.library
