@@ -6,6 +6,7 @@
 mod auth;
 mod body;
 mod error;
+mod fields;
 mod guard;
 mod library;
 mod media;

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use ether_types::PlaybackId;
 use http::StatusCode;
 use http::request::Parts;
-use serde::de::DeserializeOwned;
 
 use super::App;
 use super::error::ApiError;
+use super::fields::{self, Read};
 use crate::auth::{Principal, Unauthorized};
 use crate::grant::{GrantScope, Surface};
 use crate::playback::Playback;
@@ -47,7 +47,7 @@ impl FromRequestParts<Arc<App>> for Owner {
 /// A JSON body, read within its bounds whatever it says its type is. Errors name the field.
 pub(crate) struct Body<T>(pub(crate) T);
 
-impl<T: DeserializeOwned> FromRequest<Arc<App>> for Body<T> {
+impl<T: Read> FromRequest<Arc<App>> for Body<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
@@ -66,19 +66,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for Body<T> {
             ),
             _ => ApiError::malformed("the request's body could not be read"),
         })?;
-        let mut json = serde_json::Deserializer::from_slice(&bytes);
-        let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-            let at = error.path().to_string();
-            // The parser's own words may quote the body; its category and the path say enough.
-            let what = match error.inner().classify() {
-                serde_json::error::Category::Data => "has the wrong type or is missing something",
-                _ => "is not JSON",
-            };
-            ApiError::malformed(format!("the request's body {what} at `{at}`"))
-        })?;
-        json.end()
-            .map_err(|_| ApiError::malformed("the request's body goes on after its JSON"))?;
-        Ok(Self(value))
+        fields::read(&bytes).map(Self)
     }
 }
 

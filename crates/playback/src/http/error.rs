@@ -1,5 +1,6 @@
 //! Errors as clients see them: one status and one short word for each, all in this place.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use axum::Json;
@@ -41,6 +42,14 @@ impl ApiError {
 
     pub(crate) fn malformed(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "malformed", message)
+    }
+
+    /// The field `name` holds `shown`, or is missing, where `allowed` is what may stand there.
+    pub(crate) fn field(name: &str, shown: &str, allowed: impl Display) -> Self {
+        let allowed = allowed.to_string();
+        Self::malformed(format!("`{name}` is {shown}; allowed is: {allowed}"))
+            .with("field", name)
+            .with("allowed", allowed)
     }
 
     pub(crate) fn no_route() -> Self {

@@ -7,12 +7,12 @@ use axum::extract::{Path, RawQuery, State};
 use axum::response::{IntoResponse, Response};
 use ether_types::ItemId;
 use http::{HeaderMap, Method, StatusCode};
-use serde::Deserialize;
 use serde_json::json;
 
 use super::App;
 use super::auth::{Body, Known, Owner};
 use super::error::ApiError;
+use super::fields::{Fields, Read, shown_text};
 use super::resource::{Keep, in_memory};
 use super::view;
 use crate::ports::{LibraryError, Page, Position};
@@ -55,12 +55,18 @@ fn page(query: Option<&str>) -> Result<Page, ApiError> {
         None => PAGE,
         Some(text) => match text.parse::<usize>() {
             Ok(limit @ 1..=PAGE) => limit,
-            _ => return Err(ApiError::malformed("limit is a number from 1 to 10000")),
+            _ => {
+                let allowed = format_args!("a whole number from 1 to {PAGE}");
+                return Err(ApiError::field("limit", &shown_text(text), allowed));
+            }
         },
     };
     let after = match value("after") {
         None | Some("") => None,
-        Some(text) => Some(ItemId::new(text).map_err(|_| ApiError::malformed("after is an item's id"))?),
+        Some(text) => {
+            let wrong = |_| ApiError::field("after", &shown_text(text), "the id of an item");
+            Some(ItemId::new(text).map_err(wrong)?)
+        }
     };
     Ok(Page { limit, after })
 }
@@ -107,26 +113,23 @@ pub(super) async fn picture(
     ))
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct PositionBody {
-    position_ms: u64,
-    finished: Option<bool>,
+impl Read for Position {
+    fn read(fields: &Fields<'_>) -> Result<Self, ApiError> {
+        let position_ms = fields.whole("positionMs", 0..=LONGEST_MS)?;
+        let allowed = format_args!("a whole number from 0 to {LONGEST_MS}");
+        Ok(Self {
+            position_ms: fields.needed("positionMs", position_ms, allowed)?,
+            finished: fields.flag("finished")?,
+        })
+    }
 }
 
 pub(super) async fn position(
     State(app): State<Arc<App>>,
     Known(_): Known,
     Path(id): Path<String>,
-    Body(body): Body<PositionBody>,
+    Body(position): Body<Position>,
 ) -> Result<StatusCode, ApiError> {
-    if body.position_ms > LONGEST_MS {
-        return Err(ApiError::malformed("positionMs is at most a week"));
-    }
-    let position = Position {
-        position_ms: body.position_ms,
-        finished: body.finished,
-    };
     app.library.set_position(item_id(&id)?, position).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,5 +1,6 @@
 //! Sessions, as playbacks are called in public: asked for, looked at, told what the viewer does, ended.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use axum::Json;
@@ -12,12 +13,12 @@ use ether_media::decision::{
 use ether_types::{ItemId, OperationId, PlaybackId};
 use http::header::LOCATION;
 use http::{HeaderMap, StatusCode};
-use serde::Deserialize;
 use serde_json::json;
 
 use super::App;
 use super::auth::{Body, Known};
 use super::error::ApiError;
+use super::fields::{Fields, Read};
 use super::resource::set;
 use super::view;
 use crate::auth::Principal;
@@ -31,54 +32,31 @@ const MOST_LISTED: usize = 64;
 const LONGEST_ENTRY: usize = 128;
 /// Longest offset in seconds: a week.
 const LONGEST_OFFSET: f64 = 7.0 * 24.0 * 3600.0;
-/// Smallest height that may be asked for.
-const MIN_HEIGHT: u32 = 16;
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct CreateBody {
-    item: String,
-    protocol: Option<String>,
-    offset_ms: Option<f64>,
-    offset: Option<f64>,
-    max_bitrate: Option<u64>,
-    max_height: Option<u32>,
-    audio: Option<i64>,
-    subtitle: Option<i64>,
-    segment_seconds: Option<f64>,
-    container: Option<String>,
-    video: Option<String>,
-    client: Option<ClientBody>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ClientBody {
-    video: Option<Vec<String>>,
-    audio: Option<Vec<String>>,
-    containers: Option<Vec<String>>,
-    #[serde(default)]
-    hdr: bool,
-    max_height: Option<u32>,
-    audio_channels: Option<u16>,
-}
+/// Heights that may be asked for. No picture codec holds a greater one.
+const HEIGHTS: RangeInclusive<u32> = 16..=16_384;
+/// Bits a second that may be asked for.
+const BIT_RATES: RangeInclusive<u64> = MIN_BIT_RATE..=100_000_000_000;
+/// Channels that a player may have.
+const CHANNELS: RangeInclusive<u16> = 1..=64;
+/// Lengths of segments in seconds (E3).
+const SEGMENTS: RangeInclusive<f64> = 1.0..=15.0;
 
 pub(super) async fn create(
     State(app): State<Arc<App>>,
     Known(principal): Known,
     headers: HeaderMap,
-    Body(body): Body<CreateBody>,
+    Body(wish): Body<NewPlayback>,
 ) -> Result<Response, ApiError> {
     let operation = match headers.get("idempotency-key") {
         None => None,
         Some(key) => {
             let key = key.to_str().ok().and_then(|key| OperationId::new(key).ok());
             Some(key.ok_or_else(|| {
-                ApiError::malformed("Idempotency-Key has 1 to 128 letters, digits, '-', '_' and '.'")
+                let allowed = "1 to 128 letters, digits, '-', '_' and '.'";
+                ApiError::field("Idempotency-Key", "something else", allowed)
             })?)
         }
     };
-    let wish = body.wish()?;
     let playback = app.playbacks.create(&principal, wish, operation).await?;
     let mut response = (StatusCode::CREATED, Json(view::created(&playback))).into_response();
     set(
@@ -89,65 +67,52 @@ pub(super) async fn create(
     Ok(response)
 }
 
-impl CreateBody {
-    fn wish(self) -> Result<NewPlayback, ApiError> {
-        let item = ItemId::new(&self.item).map_err(|_| LibraryError::NoSuchItem)?;
-        not_yet(self.protocol.as_deref(), self.subtitle)?;
+impl Read for NewPlayback {
+    fn read(fields: &Fields<'_>) -> Result<Self, ApiError> {
+        let item = fields.needed("item", fields.text("item")?, "the id of an item")?;
+        let item = ItemId::new(item).map_err(|_| LibraryError::NoSuchItem)?;
+        not_yet(fields)?;
         let defaults = Wishes::default();
-        let segments = match self.container.as_deref() {
-            None => None,
-            Some("fmp4" | "mp4") => Some(SegmentKind::Fmp4),
-            Some("ts" | "mpegts") => Some(SegmentKind::MpegTs),
-            Some(_) => return Err(ApiError::malformed("container is fmp4 or ts")),
-        };
-        let target = match self.segment_seconds {
-            None => None,
-            Some(seconds) if (1.0..=15.0).contains(&seconds) => Some(Ticks::from_secs_f64(seconds)),
-            Some(_) => return Err(ApiError::malformed("segmentSeconds is 1 to 15")),
-        };
-        let video = match self.video.as_deref() {
-            None | Some("auto") => Force::Auto,
-            Some("copy") => Force::Copy,
-            Some("encode") => Force::Encode,
-            Some(_) => return Err(ApiError::malformed("video is auto, copy or encode")),
-        };
-        let audio = match self.audio {
+        let segments = fields.choice(
+            "container",
+            &[
+                ("fmp4", SegmentKind::Fmp4),
+                ("ts", SegmentKind::MpegTs),
+                ("mp4", SegmentKind::Fmp4),
+                ("mpegts", SegmentKind::MpegTs),
+            ],
+        )?;
+        let target = fields.number("segmentSeconds", SEGMENTS)?;
+        let video = fields.choice(
+            "video",
+            &[
+                ("auto", Force::Auto),
+                ("copy", Force::Copy),
+                ("encode", Force::Encode),
+            ],
+        )?;
+        let video = video.unwrap_or(Force::Auto);
+        let a_stream = "the index of a stream, or -1 for none";
+        let audio = match fields.whole_said("audio", -1..=i64::from(u32::MAX), a_stream)? {
             None => AudioChoice::Main,
-            Some(-1) => AudioChoice::Silent,
-            Some(index) => AudioChoice::Stream(
-                u32::try_from(index)
-                    .map_err(|_| ApiError::malformed("audio is a stream's index, or -1 for none"))?,
-            ),
+            Some(index) => u32::try_from(index).map_or(AudioChoice::Silent, AudioChoice::Stream),
         };
-        if self.max_bitrate.is_some_and(|rate| rate < MIN_BIT_RATE) {
-            return Err(ApiError::malformed("maxBitrate is at least 64000 bits a second"));
-        }
-        if self.max_height.is_some_and(|height| height < MIN_HEIGHT) {
-            return Err(ApiError::malformed("maxHeight is at least 16"));
-        }
-        let start = match (self.offset_ms, self.offset) {
-            (Some(millis), _) => millis / 1_000.0,
-            (None, Some(seconds)) => seconds,
-            (None, None) => 0.0,
-        };
-        if !(0.0..=LONGEST_OFFSET).contains(&start) {
-            return Err(ApiError::malformed(
-                "an offset is neither negative nor more than a week",
-            ));
-        }
+        let millis = fields.number("offsetMs", 0.0..=LONGEST_OFFSET * 1_000.0)?;
+        let seconds = fields.number("offset", 0.0..=LONGEST_OFFSET)?;
+        let start = millis.map(|millis| millis / 1_000.0).or(seconds).unwrap_or(0.0);
         // Whoever says how segments are to be, or what is to be done to the picture, wants segments.
         let direct = segments.is_none() && target.is_none() && video == Force::Auto;
-        Ok(NewPlayback {
+        Ok(Self {
             item,
             start: Ticks::from_secs_f64(start),
-            client: match self.client {
-                Some(client) => client.client()?,
+            client: match fields.object("client")? {
+                Some(client) => Client::read(&client)?,
                 None => Client::default(),
             },
             wishes: Wishes {
-                target: target.unwrap_or(defaults.target),
-                max_bit_rate: self.max_bitrate,
-                max_height: self.max_height,
+                target: target.map_or(defaults.target, Ticks::from_secs_f64),
+                max_bit_rate: fields.whole("maxBitrate", BIT_RATES)?,
+                max_height: fields.whole("maxHeight", HEIGHTS)?,
                 video,
                 audio,
                 segments: segments.unwrap_or(defaults.segments),
@@ -158,18 +123,17 @@ impl CreateBody {
 }
 
 /// What is offered by other protocols and with subtitles is offered later, and said to be missing until then.
-fn not_yet(protocol: Option<&str>, subtitle: Option<i64>) -> Result<(), ApiError> {
-    match protocol {
-        None | Some("hls" | "*") => {}
-        Some("dash" | "http") => {
-            return Err(ApiError::new(
-                StatusCode::NOT_IMPLEMENTED,
-                "protocol_not_offered",
-                "this server does not offer that protocol yet; ask for hls",
-            ));
-        }
-        Some(_) => return Err(ApiError::malformed("protocol is hls")),
+fn not_yet(fields: &Fields<'_>) -> Result<(), ApiError> {
+    let protocols = [("hls", true), ("*", true), ("dash", false), ("http", false)];
+    if fields.choice("protocol", &protocols)? == Some(false) {
+        return Err(ApiError::new(
+            StatusCode::NOT_IMPLEMENTED,
+            "protocol_not_offered",
+            "this server does not offer that protocol yet; ask for hls",
+        ));
     }
+    let a_stream = "the index of a stream, or -1 for none";
+    let subtitle = fields.whole_said("subtitle", -1..=i64::from(u32::MAX), a_stream)?;
     if subtitle.is_some_and(|index| index != -1) {
         return Err(ApiError::new(
             StatusCode::NOT_IMPLEMENTED,
@@ -180,40 +144,24 @@ fn not_yet(protocol: Option<&str>, subtitle: Option<i64>) -> Result<(), ApiError
     Ok(())
 }
 
-impl ClientBody {
-    fn client(self) -> Result<Client, ApiError> {
-        let defaults = Client::default();
-        let bounded = |list: Option<Vec<String>>| match list {
-            Some(list)
-                if list.len() > MOST_LISTED || list.iter().any(|entry| entry.len() > LONGEST_ENTRY) =>
-            {
-                Err(ApiError::malformed(
-                    "a list of what a player plays has at most 64 entries of 128 characters",
-                ))
-            }
-            list => Ok(list),
-        };
-        let (video, audio, containers) = (
-            bounded(self.video)?,
-            bounded(self.audio)?,
-            bounded(self.containers)?,
-        );
-        let containers = containers.unwrap_or_default();
-        Ok(Client {
-            video: video.map_or(defaults.video, |list| {
-                list.iter()
-                    .filter_map(|entry| VideoSupport::parse(entry))
-                    .collect()
-            }),
-            audio: audio.map_or(defaults.audio, |list| {
-                list.iter()
-                    .filter_map(|entry| AudioSupport::parse(entry))
-                    .collect()
-            }),
-            containers: containers.iter().map(|name| Client::container(name)).collect(),
-            hdr: self.hdr,
-            max_height: self.max_height.filter(|height| *height >= MIN_HEIGHT),
-            audio_channels: self.audio_channels.unwrap_or(defaults.audio_channels),
+impl Read for Client {
+    fn read(fields: &Fields<'_>) -> Result<Self, ApiError> {
+        let defaults = Self::default();
+        let list = |name| fields.list(name, MOST_LISTED, LONGEST_ENTRY);
+        let known = |list: Vec<&str>| list.into_iter().filter_map(VideoSupport::parse).collect();
+        let video = list("video")?.map(known);
+        let known = |list: Vec<&str>| list.into_iter().filter_map(AudioSupport::parse).collect();
+        let audio = list("audio")?.map(known);
+        let containers = list("containers")?.unwrap_or_default();
+        Ok(Self {
+            video: video.unwrap_or(defaults.video),
+            audio: audio.unwrap_or(defaults.audio),
+            containers: containers.into_iter().map(Self::container).collect(),
+            hdr: fields.flag("hdr")?.unwrap_or(defaults.hdr),
+            max_height: fields.whole("maxHeight", HEIGHTS)?,
+            audio_channels: fields
+                .whole("audioChannels", CHANNELS)?
+                .unwrap_or(defaults.audio_channels),
         })
     }
 }
@@ -260,11 +208,26 @@ async fn stop(app: &App, playback: &Playback) {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct StateBody {
-    state: String,
-    position_ms: Option<f64>,
+    /// What the viewer does; nothing any more where absent.
+    viewer: Option<ViewerState>,
+    position_ms: Option<u64>,
+}
+
+impl Read for StateBody {
+    fn read(fields: &Fields<'_>) -> Result<Self, ApiError> {
+        let states = [
+            ("playing", Some(ViewerState::Playing)),
+            ("paused", Some(ViewerState::Paused)),
+            ("stopped", None),
+        ];
+        let viewer = fields.choice("state", &states)?;
+        let position = fields.number("positionMs", 0.0..=LONGEST_OFFSET * 1_000.0)?;
+        Ok(Self {
+            viewer: fields.needed("state", viewer, "playing, paused, stopped")?,
+            position_ms: position.map(|at| at as u64),
+        })
+    }
 }
 
 pub(super) async fn state(
@@ -274,21 +237,7 @@ pub(super) async fn state(
     Body(body): Body<StateBody>,
 ) -> Result<StatusCode, ApiError> {
     let playback = find(&app, &id, &principal)?;
-    let viewer = match body.state.as_str() {
-        "playing" => Some(ViewerState::Playing),
-        "paused" => Some(ViewerState::Paused),
-        "stopped" => None,
-        _ => return Err(ApiError::malformed("state is playing, paused or stopped")),
-    };
-    let position = match body.position_ms {
-        None => None,
-        Some(at) if (0.0..=LONGEST_OFFSET * 1_000.0).contains(&at) => Some(at as u64),
-        Some(_) => {
-            return Err(ApiError::malformed(
-                "positionMs is neither negative nor more than a week",
-            ));
-        }
-    };
+    let StateBody { viewer, position_ms } = body;
     if let (Some(reason), Some(_)) = (playback.sealed(), viewer) {
         return Err(ApiError::ended(format!("the session has ended: {reason}")));
     }
@@ -296,7 +245,7 @@ pub(super) async fn state(
         Some(viewer) => playback.viewer(viewer).await,
         None => stop(&app, &playback).await,
     }
-    if let Some(position_ms) = position {
+    if let Some(position_ms) = position_ms {
         let position = Position {
             position_ms,
             finished: None,

@@ -6,18 +6,24 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use http::StatusCode;
-use serde::Deserialize;
 use serde_json::json;
 
 use super::App;
 use super::auth::{Body, Known};
 use super::error::ApiError;
+use super::fields::{Fields, Read};
 use super::guard::Ends;
 use crate::auth::Principal;
 
-#[derive(Deserialize)]
 pub(super) struct SignInBody {
     code: String,
+}
+
+impl Read for SignInBody {
+    fn read(fields: &Fields<'_>) -> Result<Self, ApiError> {
+        let code = fields.secret("code")?.to_owned();
+        Ok(Self { code })
+    }
 }
 
 pub(super) async fn sign_in(

@@ -160,6 +160,82 @@ fn every_route_of_the_router_is_in_the_contract_and_the_other_way_round() {
     assert_eq!(written, routed.iter().map(String::as_str).collect());
 }
 
+/// The fields of `schema`, those of objects in it with a path, and what each may hold.
+fn bounds(contract: &Contract, schema: &Value, path: &str) -> Vec<(String, Value)> {
+    let schema = contract.resolve(schema);
+    let mut found = Vec::new();
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let at = format!("{path}{name}");
+        let field = contract.resolve(field);
+        if field["type"] == "object" {
+            found.extend(bounds(contract, field, &format!("{at}.")));
+        } else {
+            found.push((at, field.clone()));
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn every_bound_that_the_contract_states_is_the_servers() {
+    let bed = Bed::new().await;
+    let contract = Contract::read();
+    let wish = &contract.document["components"]["schemas"]["Wish"];
+    let (mut held, ask) = (0, async |at: &str, value: Value| {
+        let mut body = match at.split_once('.') {
+            Some((outer, inner)) => serde_json::json!({outer: {inner: value}}),
+            None => serde_json::json!({at: value}),
+        };
+        body["item"] = FILM.into();
+        let reply = bed.owner("POST", SESSIONS, &body.to_string()).await;
+        let session = reply.json()["id"].as_str().map(|id| format!("{SESSIONS}/{id}"));
+        if let Some(session) = session {
+            bed.owner("DELETE", &session, "").await;
+        }
+        (reply.status.as_u16(), reply.json()["field"].clone())
+    });
+    for (at, field) in bounds(&contract, wish, "") {
+        let mut good: Vec<Value> = field["enum"].as_array().cloned().unwrap_or_default();
+        let mut bad = match field["enum"].is_array() {
+            true => vec![Value::from("nonsense"), Value::from("")],
+            false => Vec::new(),
+        };
+        for (bound, step) in [("minimum", -1), ("maximum", 1)] {
+            if let Some(bound) = field[bound].as_i64() {
+                good.push(bound.into());
+                bad.push((bound + step).into());
+            }
+        }
+        if let Some(most) = field["maxItems"].as_u64() {
+            let entry = "x".repeat(usize::try_from(field["items"]["maxLength"].as_u64().unwrap()).unwrap());
+            let most = usize::try_from(most).unwrap();
+            good.push(vec![entry.clone(); most].into());
+            bad.push(vec![entry.clone(); most + 1].into());
+            bad.push(vec![format!("{entry}x")].into());
+        }
+        if field["type"] != "string" {
+            bad.push("text".into());
+        }
+        bad.push(serde_json::json!({}));
+        for value in good.into_iter().filter(|_| at != "item") {
+            let (status, named) = ask(&at, value.clone()).await;
+            assert_ne!(
+                (status, named),
+                (400, Value::from(at.as_str())),
+                "{at} may be {value}"
+            );
+            held += 1;
+        }
+        for value in bad.into_iter().filter(|_| at != "item") {
+            let (status, named) = ask(&at, value.clone()).await;
+            let named = named.as_str().unwrap_or_default();
+            assert!(status == 400 && named.starts_with(&at), "{at} may not be {value}");
+            held += 1;
+        }
+    }
+    assert!(held > 60, "{held} bounds were held");
+}
+
 const ITEM: &str = "/ether/api/items/{id}";
 const SESSIONS: &str = "/ether/api/sessions";
 const SESSION: &str = "/ether/api/sessions/{id}";
