@@ -55,11 +55,13 @@ const WORDS = {
   displaced: ["This playback made room for another", "It had been idle for long. You can go on where you were.", Mend.CONTINUE],
   shutdown: ["The server is stopping", "When it is back, you can go on where you were.", Mend.CONTINUE],
 
+  cross_site: ["This page may not do that here", "The server takes changes from its own page alone. Where a proxy gives it another address, start it with --origin and that address.", Mend.NONE],
+
   http_401: ["You are signed out", "Sign in again to go on.", Mend.NONE],
   http_403: ["This is not allowed", "This sign-in may not do that. Sign in with the owner's token.", Mend.LIBRARY],
   http_404: ["This is no longer here", "The file may have been moved or removed since the list was made.", Mend.LIBRARY],
   http_410: ["This playback has ended on the server", "It was stopped, or was idle for too long. You can go on where you were.", Mend.CONTINUE],
-  http_421: ["The server does not go by this address", "Open the page by the address that the server printed, or tell it this name when it starts.", Mend.NONE],
+  http_421: ["The server does not go by this address", "Open the page by the address that the server printed, or start it with this name too (ether serve --host NAME).", Mend.NONE],
   http_429: ["Too many attempts", "Wait a minute, then try again.", Mend.RETRY],
   http_500: ["The server had a fault", "Its log says more. Trying again may help.", Mend.RETRY],
   http_502: ["The encoder was lost", "The server noticed. Trying again starts a new one.", Mend.CONTINUE],

@@ -141,22 +141,48 @@ fn admit(app: &App, request: &Request, origin_allowed: bool) -> Result<(), ApiEr
         return Err(ApiError::new(
             StatusCode::MISDIRECTED_REQUEST,
             "foreign_host",
-            "this server does not answer to that name; start it with that name allowed, or use its address",
+            "this server does not answer to that name: start ether with --host NAME, or use the server's address",
         ));
     }
     if !decent(request.uri()) {
         return Err(ApiError::no_route());
     }
     let changes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    let site = request.headers().get(FETCH_SITE).map(HeaderValue::as_bytes);
-    if changes && !origin_allowed && matches!(site, Some(b"cross-site" | b"same-site")) {
+    if changes && !origin_allowed && !from_here(request.headers(), host) {
         return Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "cross_site",
-            "a page of another site may not do this",
+            "a page of another site may not do this: start ether with --origin URL to allow that site",
         ));
     }
     Ok(())
+}
+
+/// Whether a request that changes something comes from this server's own page or from no page at all.
+///
+/// Browsers say so themselves, but only to servers that they hold to be trustworthy: one on a plain address in
+/// the house hears nothing but the page's origin, which must then be the very place that was asked.
+fn from_here(headers: &HeaderMap, host: &str) -> bool {
+    match headers.get(FETCH_SITE).map(HeaderValue::as_bytes) {
+        Some(b"same-origin" | b"none") => true,
+        Some(b"cross-site" | b"same-site") => false,
+        _ => headers.get_all(ORIGIN).iter().all(|origin| {
+            let origin = origin.to_str().ok();
+            origin.is_some_and(|origin| is_origin_of(origin, host))
+        }),
+    }
+}
+
+/// Whether `origin` is that of a page that `host` served.
+fn is_origin_of(origin: &str, host: &str) -> bool {
+    let (authority, usual) = match origin.split_once("://") {
+        Some(("http", authority)) => (authority, ":80"),
+        Some(("https", authority)) => (authority, ":443"),
+        _ => return false,
+    };
+    // A port that goes without saying is said by some and not by others.
+    let bare = |text: &str| text.strip_suffix(usual).unwrap_or(text).to_ascii_lowercase();
+    bare(authority) == bare(host)
 }
 
 /// Whether a path means what it says: nothing in it is hidden behind an escape or walks up a tree.
@@ -307,6 +333,28 @@ mod tests {
         assert!(hosts.answers_to("[::1]:9", Some("::1".parse().unwrap())));
         assert!(hosts.answers_to("192.0.2.9", Some("::ffff:192.0.2.9".parse().unwrap())));
         assert!(!hosts.answers_to("192.0.2.9", None));
+    }
+
+    #[test]
+    fn an_origin_is_here_only_where_scheme_host_and_port_are() {
+        for (origin, host) in [
+            ("http://192.168.1.7:32400", "192.168.1.7:32400"),
+            ("http://films.example", "films.example:80"),
+            ("https://Films.example:443", "films.example"),
+            ("http://[::1]:9", "[::1]:9"),
+        ] {
+            assert!(is_origin_of(origin, host), "{origin} {host}");
+        }
+        for (origin, host) in [
+            ("http://192.168.1.7:3000", "192.168.1.7:32400"),
+            ("http://films.example.evil", "films.example"),
+            ("http://films.example:443", "films.example"),
+            ("null", "films.example"),
+            ("file://films.example", "films.example"),
+            ("", ""),
+        ] {
+            assert!(!is_origin_of(origin, host), "{origin} {host}");
+        }
     }
 
     #[test]

@@ -188,6 +188,8 @@ async fn foreign_names_are_misdirected_before_anything_else() {
                 (421, "foreign_host".into()),
                 "{host} {path}"
             );
+            let said = reply.json()["message"].as_str().unwrap_or_default().to_owned();
+            assert!(said.contains("--host"), "it says what to do: {said}");
         }
     }
     for host in ["localhost", "films.example", "127.0.0.1:1"] {
@@ -224,6 +226,37 @@ async fn other_sites_may_neither_read_nor_change_anything() {
             202
         );
     }
+    // A browser that says nothing of where a request comes from still says the origin of its page.
+    let here = format!("http://{}", bed.addr);
+    for (origin, wanted) in [
+        (here.as_str(), 401),
+        ("http://127.0.0.1:3000", 403),
+        ("https://tv.example", 403),
+        ("null", 403),
+    ] {
+        let guess = bed
+            .send(
+                "POST",
+                "/ether/api/sign-in",
+                &[("Origin", origin)],
+                r#"{"code":"x"}"#,
+            )
+            .await;
+        assert_eq!(guess.status.as_u16(), wanted, "{origin}");
+        if wanted == 403 {
+            assert_eq!(guess.code(), "cross_site");
+            assert!(guess.json()["message"].as_str().unwrap().contains("--origin"));
+        }
+    }
+    // A browser's own word counts more: behind a proxy the name that was asked for may be another.
+    let proxied = [
+        ("Origin", "https://films.example"),
+        ("Sec-Fetch-Site", "same-origin"),
+    ];
+    let guess = bed
+        .send("POST", "/ether/api/sign-in", &proxied, r#"{"code":"x"}"#)
+        .await;
+    assert_eq!(guess.status.as_u16(), 401);
     let foreign = [("Origin", "https://tv.example")];
     let reply = bed.send("GET", "/", &foreign, "").await;
     assert_eq!(reply.header("access-control-allow-origin"), None);
