@@ -3,6 +3,7 @@
 //! Own, because the bounds are the point: how long a request's head may take and an idle connection may stay
 //! open, how many connections there are, how long a peer may refuse to read, and when stopping ends.
 
+mod seats;
 mod stall;
 
 use std::convert::Infallible;
@@ -19,19 +20,30 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::guard::Ends;
+use seats::{Admission, Seat, Seats};
 use stall::Unstalled;
+
+/// Connections that were told to make room and are not gone yet.
+const LEAVING: usize = 64;
+/// How long a connection that has to make room may take to finish sending.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// The answer to an address that has its share of connections, each busy.
+const CROWDED: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n\
+Content-Length: 103\r\nRetry-After: 1\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n\
+{\"code\":\"too_many_connections\",\"message\":\"this address has as many busy connections as one may have\"}";
 
 /// Bounds of a server's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Connections at once; more wait in the kernel's queue.
+    /// Connections at once. One more takes the place of an idle one; where none is idle, it waits.
     pub connections: usize,
+    /// Of these, how many one address may have.
+    pub connections_each: usize,
     /// How long a request's head may take, and an idle connection may stay open.
     pub head: Duration,
     /// Bytes that a request's head may have, and fields in it.
@@ -48,6 +60,7 @@ impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             connections: 512,
+            connections_each: 256,
             head: Duration::from_secs(30),
             head_bytes: 32 * 1024,
             head_fields: 100,
@@ -62,6 +75,8 @@ impl Default for ServerLimits {
 pub struct ServerReport {
     /// Connections that were served.
     pub connections: u64,
+    /// Connections that were turned away, as their address had its share.
+    pub turned_away: u64,
     /// Connections that were cut off when the server stopped.
     pub cut_off: usize,
 }
@@ -95,24 +110,26 @@ impl Server {
     /// Serves `listener` until `stop`, then lets what runs finish for a while, then cuts it off. Returns once
     /// every connection is gone. Dropping the future cuts every connection off at once.
     pub async fn serve(&self, listener: TcpListener, stop: CancellationToken) -> ServerReport {
-        let slots = Arc::new(Semaphore::new(self.limits.connections));
+        let seats = Seats::new(self.limits.connections, self.limits.connections_each);
         let mut connections = JoinSet::new();
         let mut report = ServerReport::default();
+        // Kept over the rounds of the loop: what waits for its seat must not be dropped when another leaves.
+        let mut accepting = Box::pin(accept(&listener, &seats));
         loop {
+            let leaving = connections.len() >= self.limits.connections.saturating_add(LEAVING);
             let accepted = tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 Some(_) = connections.join_next() => continue,
-                accepted = accept(&listener, &slots) => accepted,
+                accepted = accepting.as_mut(), if !leaving => accepted,
             };
+            accepting.set(accept(&listener, &seats));
             match accepted {
-                Ok((stream, peer, slot)) => {
+                Ok((_, _, None)) => report.turned_away += 1,
+                Ok((stream, peer, Some(seat))) => {
                     report.connections += 1;
                     let (server, stop) = (self.clone(), stop.clone());
-                    connections.spawn(async move {
-                        server.connection(stream, peer, stop).await;
-                        drop(slot);
-                    });
+                    connections.spawn(async move { server.connection(stream, peer, seat, stop).await });
                 }
                 Err(error) => {
                     // A connection that was reset before it was accepted costs nothing; want of descriptors
@@ -127,6 +144,7 @@ impl Server {
                 }
             }
         }
+        drop(accepting);
         drop(listener);
         let mut deadline = self.clock.sleep(self.limits.drain);
         loop {
@@ -144,21 +162,21 @@ impl Server {
         }
     }
 
-    async fn connection(&self, stream: TcpStream, peer: SocketAddr, stop: CancellationToken) {
+    async fn connection(&self, stream: TcpStream, peer: SocketAddr, seat: Seat, stop: CancellationToken) {
         let Ok(local) = stream.local_addr() else {
             return;
         };
         // Small answers go out at once; without it a playlist waits for the peer's delayed acknowledgement.
         let _ = stream.set_nodelay(true);
         let ends = Ends { local, peer };
-        let router = self.router.clone();
+        let (router, asked) = (self.router.clone(), &seat);
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-            let router = router.clone();
+            let (router, running) = (router.clone(), asked.running());
             async move {
                 let mut request = request.map(Body::new);
                 request.extensions_mut().insert(ends);
-                let answered: Result<_, Infallible> = router.oneshot(request).await;
-                answered
+                let Ok(answered) = router.oneshot(request).await;
+                Ok::<_, Infallible>(answered.map(|body| running.until_sent(body)))
             }
         });
         let io = TokioIo::new(Unstalled::new(stream, self.limits.stall, Arc::clone(&self.clock)));
@@ -176,6 +194,22 @@ impl Server {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
+            () = seat.asked_to_leave() => {
+                if !seat.was_used() {
+                    return;
+                }
+                connection.as_mut().graceful_shutdown();
+                loop {
+                    tokio::select! {
+                        biased;
+                        ended = connection.as_mut() => break ended,
+                        // A request that came in the same moment is still answered; half of one is not.
+                        () = self.clock.sleep(FAREWELL) => if !seat.is_busy() {
+                            return;
+                        },
+                    }
+                }
+            }
         };
         if let Err(error) = ended {
             // Peers vanish all the time; what they asked for was dropped with the connection.
@@ -184,15 +218,23 @@ impl Server {
     }
 }
 
-/// The next connection, once there is room for one. Cancel-safe.
+/// The next connection with its seat, once there is room for one; without one where its address has its share.
+/// Cancelling drops a connection that waits for its seat.
 async fn accept(
     listener: &TcpListener,
-    slots: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
-    let slot = Arc::clone(slots)
-        .acquire_owned()
-        .await
-        .map_err(io::Error::other)?;
+    seats: &Arc<Seats>,
+) -> io::Result<(TcpStream, SocketAddr, Option<Seat>)> {
     let (stream, peer) = listener.accept().await?;
-    Ok((stream, peer, slot))
+    loop {
+        match seats.admit(peer.ip()) {
+            Admission::Seated(seat) => return Ok((stream, peer, Some(seat))),
+            Admission::Full => seats.freed().await,
+            Admission::Crowded => {
+                // As a courtesy, and only where it can go out at once.
+                let mut stream = stream.into_std()?;
+                let _ = io::Write::write(&mut stream, CROWDED);
+                return Ok((TcpStream::from_std(stream)?, peer, None));
+            }
+        }
+    }
 }

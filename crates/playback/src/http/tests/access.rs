@@ -384,17 +384,79 @@ async fn requests_have_bounds() {
     assert_eq!((late.status.as_u16(), late.code()), (408, "too_slow".into()));
 }
 
+/// A connection from another address of this machine.
+async fn from(address: &str, bed: &Bed) -> Socket {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind(format!("{address}:0").parse().unwrap()).unwrap();
+    Socket::over(socket.connect(bed.addr).await.unwrap(), bed.addr)
+}
+
 #[tokio::test]
-async fn more_connections_than_there_may_be_wait_their_turn() {
-    let bed = Bed::with(|setup| setup.server.connections = 1).await;
-    let mut first = Socket::open(bed.addr).await;
-    assert_eq!(first.ask("GET", "/", &[], "").await.status.as_u16(), 200);
+async fn connections_that_ask_for_nothing_keep_nobody_out() {
+    let bed = Bed::with(|setup| setup.server.connections = 8).await;
+    let mut used = Socket::open(bed.addr).await;
+    assert_eq!(used.ask("GET", "/", &[], "").await.status.as_u16(), 200);
+    let mut idle = Vec::new();
+    for _ in 0..20 {
+        idle.push(Socket::open(bed.addr).await);
+        // Half a head is no request either.
+        let half = b"GET / HTTP/1.1\r\nHost: loc";
+        tokio::io::AsyncWriteExt::write_all(&mut idle.last_mut().unwrap().stream, half)
+            .await
+            .unwrap();
+    }
+    let mut viewer = from("127.0.0.9", &bed).await;
+    assert_eq!(viewer.ask("GET", "/", &[], "").await.status.as_u16(), 200);
+    // Whoever asked before is asked to go after those who never did.
+    assert_eq!(used.ask("GET", "/", &[], "").await.status.as_u16(), 200);
+    assert_eq!(viewer.ask("GET", "/", &[], "").await.status.as_u16(), 200);
+    assert!(
+        idle[0].fill().await.is_none(),
+        "the first that never asked made room"
+    );
+}
+
+#[tokio::test]
+async fn where_every_connection_is_busy_another_waits_its_turn() {
+    let bed = Bed::with(|setup| {
+        setup.server.connections = 1;
+        setup.encoder.eager = false;
+    })
+    .await;
+    let session = bed.session("").await;
+    let mut busy = Socket::open(bed.addr).await;
+    busy.write("GET", &resource(&session, "0.m4s"), &[], "").await;
+    bed.until("the segment is asked for", || bed.encoder.started() == 1)
+        .await;
     let mut second = Socket::open(bed.addr).await;
     second.write("GET", "/", &[], "").await;
     let early = tokio::time::timeout(Duration::from_millis(50), second.read("GET")).await;
     assert!(early.is_err(), "the only place is taken");
-    drop(first);
+    // Held as long as a request is held, then answered: the other's turn, with nobody having left.
+    let late = bed.as_time_passes(busy.read("GET")).await;
+    assert_eq!(late.code(), "not_ready");
     assert_eq!(second.read("GET").await.status.as_u16(), 200);
+}
+
+#[tokio::test]
+async fn an_address_whose_connections_are_all_busy_is_turned_away_and_others_are_not() {
+    let bed = Bed::with(|setup| {
+        setup.server.connections_each = 1;
+        setup.encoder.eager = false;
+    })
+    .await;
+    let session = bed.session("").await;
+    let mut busy = from("127.0.0.9", &bed).await;
+    busy.write("GET", &resource(&session, "0.m4s"), &[], "").await;
+    bed.until("the segment is asked for", || bed.encoder.started() == 1)
+        .await;
+    let away = from("127.0.0.9", &bed).await.read("GET").await;
+    assert_eq!(
+        (away.status.as_u16(), away.code(), away.header("retry-after")),
+        (503, "too_many_connections".into(), Some("1"))
+    );
+    let mut other = from("127.0.0.10", &bed).await;
+    assert_eq!(other.ask("GET", "/", &[], "").await.status.as_u16(), 200);
 }
 
 #[tokio::test]

@@ -237,7 +237,11 @@ pub(super) struct Socket {
 
 impl Socket {
     pub(super) async fn open(addr: SocketAddr) -> Self {
-        let stream = TcpStream::connect(addr).await.unwrap();
+        Self::over(TcpStream::connect(addr).await.unwrap(), addr)
+    }
+
+    /// A connection to `addr` that was made otherwise.
+    pub(super) fn over(stream: TcpStream, addr: SocketAddr) -> Self {
         Self {
             stream,
             addr,
