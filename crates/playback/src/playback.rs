@@ -6,6 +6,7 @@
 //! is (D17): playlists, HEAD requests and questions about the session start nothing.
 
 mod activity;
+mod dates;
 mod report;
 mod task;
 
@@ -25,6 +26,7 @@ use crate::ports::{CapacityRefusal, ItemDetail, Units};
 
 pub(crate) use activity::Activity;
 pub use activity::Hold;
+pub(crate) use dates::Dates;
 pub use report::{EndedView, Refused, Report, Sample, Stage};
 pub(crate) use report::{capacity_code, encoder_code, ended_words};
 pub(crate) use task::{Task, TaskReport};
@@ -48,6 +50,7 @@ pub struct Playback {
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) activity: Arc<Activity>,
     pub(crate) shared: Mutex<Shared>,
+    pub(crate) dates: Dates,
 }
 
 /// What the task shows and requests read.

@@ -18,7 +18,7 @@ use crate::grant::{Grant, GrantKeys, GrantScope, Surface};
 use crate::lifecycle::{EndReason, LifeLimits, Lifecycle};
 use crate::part::Part;
 use crate::plan::{Plan, PlanError};
-use crate::playback::{Activity, Playback, Shared, Task, TaskReport};
+use crate::playback::{Activity, Dates, Playback, Shared, Task, TaskReport};
 use crate::ports::{Capacity, CapacityRefusal, Library, LibraryError};
 
 /// Messages that wait for one playback's task.
@@ -294,6 +294,7 @@ impl Playbacks {
             playlists: plan.playlists(&grant),
             activity: Arc::new(Activity::new(now)),
             shared: Mutex::new(Shared::default()),
+            dates: Dates::default(),
             clock: Arc::clone(&self.clock),
             principal: principal.clone(),
             id,

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::Body;
-use axum::extract::{Path, RawQuery, State};
+use axum::extract::{FromRequestParts, Path};
 use axum::response::Response;
 use bytes::Bytes;
 use ether_encoder::{Resource as Output, Served};
 use http::header::{ACCEPT_RANGES, CACHE_CONTROL, CONTENT_TYPE};
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use super::App;
@@ -24,6 +25,7 @@ use super::error::ApiError;
 use super::range::Entity;
 use super::resource::{Keep, Resource, in_memory};
 use crate::grant::GrantScope;
+use crate::plan::Playlists;
 use crate::playback::{Hold, Playback};
 use crate::playlist::{Packaging, REPRESENTATION};
 
@@ -32,85 +34,84 @@ const PLAYLIST_TYPE: &str = "application/vnd.apple.mpegurl";
 /// The longest number that a segment may have.
 const MAX_DIGITS: usize = 7;
 
-pub(super) async fn multivariant(
-    State(app): State<Arc<App>>,
-    Path(session): Path<String>,
-    RawQuery(query): RawQuery,
+/// What a player's request for media comes with, besides its address.
+pub(super) struct Asked {
+    app: Arc<App>,
+    query: Option<String>,
     method: Method,
     headers: HeaderMap,
-) -> Result<Response, ApiError> {
-    let playback = granted(
-        &app,
-        grant_of(query.as_deref()),
-        Some(&session),
-        GrantScope::Media,
-    )?;
-    let playlists = playback.playlists.as_ref().ok_or_else(ApiError::no_route)?;
-    let _hold = playback.hold();
-    Ok(in_memory(
-        &method,
-        &headers,
-        &playlists.multivariant,
-        PLAYLIST_TYPE,
-        Keep::Never,
-    ))
+}
+
+impl FromRequestParts<Arc<App>> for Asked {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Infallible> {
+        Ok(Self {
+            app: Arc::clone(app),
+            query: parts.uri.query().map(str::to_owned),
+            method: parts.method.clone(),
+            headers: parts.headers.clone(),
+        })
+    }
+}
+
+impl Asked {
+    /// The playback that the address names, where the request's grant opens its media.
+    fn playback(&self, session: &str) -> Result<Arc<Playback>, ApiError> {
+        let grant = grant_of(self.query.as_deref());
+        granted(&self.app, grant, Some(session), GrantScope::Media)
+    }
+
+    /// One of the playlists, which count as a sign of life.
+    fn playlist(
+        &self,
+        playback: &Playback,
+        text: impl FnOnce(&Playlists) -> &Bytes,
+    ) -> Result<Response, ApiError> {
+        let playlists = playback.playlists.as_ref().ok_or_else(ApiError::no_route)?;
+        let _hold = playback.hold();
+        let text = text(playlists);
+        Ok(in_memory(
+            &self.method,
+            &self.headers,
+            text,
+            PLAYLIST_TYPE,
+            Keep::Never,
+        ))
+    }
+}
+
+pub(super) async fn multivariant(Path(session): Path<String>, asked: Asked) -> Result<Response, ApiError> {
+    let playback = asked.playback(&session)?;
+    asked.playlist(&playback, |playlists| &playlists.multivariant)
 }
 
 pub(super) async fn resource(
-    State(app): State<Arc<App>>,
     Path((session, representation, name)): Path<(String, String, String)>,
-    RawQuery(query): RawQuery,
-    method: Method,
-    headers: HeaderMap,
+    asked: Asked,
 ) -> Result<Response, ApiError> {
-    let playback = granted(
-        &app,
-        grant_of(query.as_deref()),
-        Some(&session),
-        GrantScope::Media,
-    )?;
+    let playback = asked.playback(&session)?;
     let packaging = playback.plan().packaging().ok_or_else(ApiError::no_route)?;
     if representation != REPRESENTATION {
         return Err(ApiError::no_route());
     }
-    match Named::parse(&name, packaging).ok_or_else(ApiError::no_route)? {
-        Named::Playlist => {
-            let playlists = playback.playlists.as_ref().ok_or_else(ApiError::no_route)?;
-            let _hold = playback.hold();
-            Ok(in_memory(
-                &method,
-                &headers,
-                &playlists.media,
-                PLAYLIST_TYPE,
-                Keep::Never,
-            ))
+    let wanted = match Named::parse(&name, packaging).ok_or_else(ApiError::no_route)? {
+        Named::Playlist => return asked.playlist(&playback, |playlists| &playlists.media),
+        Named::Init => Output::Init { representation: 0 },
+        // Past the end there never is one: no encoder is asked about it.
+        Named::Segment(number) if usize::try_from(number).is_ok_and(|n| n >= playback.plan().segments()) => {
+            return Err(ApiError::new(
+                StatusCode::NOT_FOUND,
+                "no_such_segment",
+                "the presentation ends before this segment",
+            ));
         }
-        Named::Init => {
-            output(
-                &app,
-                &playback,
-                Output::Init { representation: 0 },
-                &method,
-                &headers,
-            )
-            .await
-        }
-        Named::Segment(number) => {
-            // Past the end there never is one: no encoder is asked about it.
-            if usize::try_from(number).is_ok_and(|n| n >= playback.plan().segments()) {
-                return Err(ApiError::new(
-                    StatusCode::NOT_FOUND,
-                    "no_such_segment",
-                    "the presentation ends before this segment",
-                ));
-            }
-            let segment = Output::Segment {
-                representation: 0,
-                number,
-            };
-            output(&app, &playback, segment, &method, &headers).await
-        }
-    }
+        Named::Segment(number) => Output::Segment {
+            representation: 0,
+            number,
+        },
+    };
+    output(&asked.app, &playback, wanted, &asked.method, &asked.headers).await
 }
 
 async fn output(
@@ -122,17 +123,18 @@ async fn output(
 ) -> Result<Response, ApiError> {
     if *method == Method::HEAD {
         return Ok(match playback.finished(wanted) {
-            Some(served) => respond(playback, served, method, headers, None),
+            Some(served) => respond(playback, wanted, served, method, headers, None),
             None => not_made_yet(playback),
         });
     }
     let hold = playback.hold();
     let served = playback.media(wanted, app.playbacks.limits().hold).await?;
-    Ok(respond(playback, served, method, headers, Some(hold)))
+    Ok(respond(playback, wanted, served, method, headers, Some(hold)))
 }
 
 fn respond(
     playback: &Playback,
+    wanted: Output,
     served: Served,
     method: &Method,
     headers: &HeaderMap,
@@ -148,9 +150,8 @@ fn respond(
         entity: Entity {
             len,
             etag: &etag,
-            // The same date stands on every segment, so it vouches for none of them.
-            modified: Some(playback.created_at),
-            dated: false,
+            modified: Some(playback.dates.of(wanted, &etag, playback.clock.now())),
+            dated: true,
         },
         content_type,
         keep: Keep::Revalidate,
