@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand};
 
 /// The variable that names folders of films.
@@ -39,7 +40,7 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
     /// Open the page in a browser once the server is ready.
-    #[arg(long, env = "ETHER_OPEN")]
+    #[arg(long, env = "ETHER_OPEN", value_parser = BoolishValueParser::new())]
     pub(crate) open: bool,
     /// Encodes of 1080p in real time that this machine takes at once [default: one a processor].
     #[arg(long, value_name = "N", env = "ETHER_CAPACITY", value_parser = clap::value_parser!(u16).range(1..=4096))]
@@ -75,7 +76,7 @@ pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
     /// Print the findings as JSON.
-    #[arg(long)]
+    #[arg(long, env = "ETHER_DOCTOR_JSON", value_parser = BoolishValueParser::new())]
     pub(crate) json: bool,
 }
 
@@ -148,7 +149,7 @@ mod tests {
                 .get_arguments()
                 .filter(|a| a.get_env().is_none())
                 .map(|a| a.get_id().as_str())
-                .filter(|id| !["help", "json"].contains(id))
+                .filter(|id| *id != "help")
                 .collect();
             assert!(bare.is_empty(), "{name}: {bare:?}");
         }

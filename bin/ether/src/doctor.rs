@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use ether_node::doctor::{Grade, Subject, examine};
+use ether_node::doctor::{Area, Grade, Subject, examine};
 use ether_types::SystemClock;
 
 use crate::cli::DoctorArgs;
 use crate::status::Status;
 
-/// Prints every finding; fails where one is a failure.
+/// Prints every finding; ends as a server would that meets the first of those that keep it from working.
 pub(crate) fn run(args: DoctorArgs) -> Status {
     let Some(data_dir) = args.place.data_dir.or_else(ether_node::default_data_dir) else {
         eprintln!("ether: neither XDG_DATA_HOME nor HOME is set: name a data directory with --data-dir");
@@ -39,14 +39,15 @@ pub(crate) fn run(args: DoctorArgs) -> Status {
             println!("{finding}");
         }
     }
-    let worst = findings
-        .iter()
-        .map(|finding| finding.grade)
-        .max()
-        .unwrap_or(Grade::Ok);
-    if worst == Grade::Failure {
-        Status::Failed
-    } else {
-        Status::Done
+    let failure = findings.iter().find(|finding| finding.grade == Grade::Failure);
+    failure.map_or(Status::Done, |finding| status_of(finding.subject))
+}
+
+fn status_of(area: Area) -> Status {
+    match area {
+        Area::Ffmpeg | Area::Encoders | Area::Ffprobe => Status::Ffmpeg,
+        Area::DataDirectory | Area::Scratch => Status::Storage,
+        Area::Port => Status::Address,
+        Area::Processes | Area::Watches => Status::Failed,
     }
 }

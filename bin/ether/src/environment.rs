@@ -17,9 +17,10 @@ const OTHERS: [(&str, &str); 3] = [
 /// The list, as `ether help environment` shows it.
 pub(crate) fn help() -> String {
     let mut rows: Vec<(String, String)> = Vec::new();
-    for command in [<crate::cli::ServeArgs as clap::Args>::augment_args(
-        clap::Command::new("serve"),
-    )] {
+    // Not the whole grammar: this list is a part of it.
+    let serve = <crate::cli::ServeArgs as clap::Args>::augment_args(clap::Command::new("serve"));
+    let doctor = <crate::cli::DoctorArgs as clap::Args>::augment_args(clap::Command::new("doctor"));
+    for command in [serve, doctor] {
         for argument in command.get_arguments() {
             let Some(name) = argument.get_env() else { continue };
             let flag = argument
@@ -27,7 +28,11 @@ pub(crate) fn help() -> String {
                 .map(|long| format!("--{long}: "))
                 .unwrap_or_default();
             let what = argument.get_help().map(ToString::to_string).unwrap_or_default();
-            rows.push((name.to_string_lossy().into_owned(), format!("{flag}{what}")));
+            let row = (name.to_string_lossy().into_owned(), format!("{flag}{what}"));
+            // Commands share some of their flags.
+            if !rows.contains(&row) {
+                rows.push(row);
+            }
         }
     }
     rows.extend(OTHERS.map(|(name, what)| (name.to_owned(), what.to_owned())));
@@ -60,6 +65,7 @@ mod tests {
             "ETHER_SERVE_MEDIA",
             "ETHER_LOG",
             "ETHER_FFMPEG",
+            "ETHER_DOCTOR_JSON",
         ] {
             assert_eq!(help.matches(&format!("  {name} ")).count(), 1, "{name}");
         }

@@ -15,7 +15,7 @@ pub(crate) enum Status {
     Locked = 3,
     /// The address cannot be listened on.
     Address = 4,
-    /// FFmpeg or ffprobe is missing, too old, or does not answer.
+    /// FFmpeg or ffprobe is missing, too old, does not answer, or (the doctor's finding) lacks an encoder.
     Ffmpeg = 5,
     /// A folder of films does not exist or is not one.
     Media = 6,
@@ -34,11 +34,12 @@ pub(crate) const HELP: &str = "Exit status:
   2    the command line is not understood
   3    the data directory is used by another server
   4    the address cannot be listened on
-  5    FFmpeg or ffprobe is missing, too old, or does not answer
+  5    FFmpeg or ffprobe is missing, too old, does not answer, or lacks an encoder
   6    a folder of films does not exist or is not one
   7    the data directory or the scratch directory cannot be used
   8    the server stopped, and the end of an encoder is not proved
-  130  a second signal: stopped at once";
+  130  a second signal: stopped at once
+The doctor ends with the status of the first failure that it finds.";
 
 impl From<Status> for ExitCode {
     fn from(status: Status) -> Self {

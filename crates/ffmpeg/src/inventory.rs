@@ -41,7 +41,7 @@ pub enum InventoryError {
         program: PathBuf,
     },
     /// It is older than what ether relies on.
-    #[error("{} is FFmpeg {major}: ether needs {OLDEST_MAJOR}.1 or later", program.display())]
+    #[error("{} is FFmpeg {major}: ether needs {OLDEST_MAJOR}.1 or later; install that, or name it with --ffmpeg", program.display())]
     TooOld {
         /// The program.
         program: PathBuf,
@@ -49,7 +49,7 @@ pub enum InventoryError {
         major: u32,
     },
     /// It gave no usable answer.
-    #[error("{} does not answer as FFmpeg does", program.display())]
+    #[error("{} does not answer as FFmpeg does: name FFmpeg {OLDEST_MAJOR}.1 or later with --ffmpeg, or install it", program.display())]
     NoAnswer {
         /// The program.
         program: PathBuf,

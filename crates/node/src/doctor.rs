@@ -4,9 +4,10 @@ use std::fmt;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ether_ffmpeg::{Inventory, inventory::OLDEST_MAJOR};
-use ether_process::{Config, Processes, find_runnable};
+use ether_process::{Bounds, Config, Processes, Spawner, Spec, find_runnable};
 use ether_types::Clock;
 use serde::Serialize;
 
@@ -16,6 +17,10 @@ use crate::data_dir::{DataDir, DataDirError};
 const SCRATCH_WARNING_MIB: u64 = 2_048;
 /// Watches below which a large library cannot be watched whole.
 const WATCHES_WARNING: u64 = 65_536;
+
+/// Time that a program has to say what it is, and bytes that it may take for it.
+const QUESTION: Duration = Duration::from_secs(3);
+const ANSWER: usize = 64 * 1024;
 
 /// What is looked at.
 #[derive(Clone, Debug)]
@@ -44,11 +49,49 @@ pub enum Grade {
     Failure,
 }
 
+/// What was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Area {
+    /// Whether child processes can be guarded.
+    Processes,
+    /// The FFmpeg program.
+    Ffmpeg,
+    /// Its encoders.
+    Encoders,
+    /// The ffprobe program.
+    Ffprobe,
+    /// The data directory.
+    #[serde(rename = "data directory")]
+    DataDirectory,
+    /// The place of scratch files.
+    Scratch,
+    /// The address to listen on.
+    Port,
+    /// How many folders can be watched.
+    Watches,
+}
+
+impl fmt::Display for Area {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Processes => "processes",
+            Self::Ffmpeg => "ffmpeg",
+            Self::Encoders => "encoders",
+            Self::Ffprobe => "ffprobe",
+            Self::DataDirectory => "data directory",
+            Self::Scratch => "scratch",
+            Self::Port => "port",
+            Self::Watches => "watches",
+        })
+    }
+}
+
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at: a short word.
-    pub subject: &'static str,
+    /// What was looked at.
+    pub subject: Area,
     /// How grave it is.
     pub grade: Grade,
     /// What was found.
@@ -58,7 +101,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn ok(subject: &'static str, found: impl Into<String>) -> Self {
+    fn ok(subject: Area, found: impl Into<String>) -> Self {
         Self {
             subject,
             grade: Grade::Ok,
@@ -67,7 +110,7 @@ impl Finding {
         }
     }
 
-    fn warning(subject: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
+    fn warning(subject: Area, found: impl Into<String>, mend: impl Into<String>) -> Self {
         Self {
             subject,
             grade: Grade::Warning,
@@ -76,7 +119,7 @@ impl Finding {
         }
     }
 
-    fn failure(subject: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
+    fn failure(subject: Area, found: impl Into<String>, mend: impl Into<String>) -> Self {
         Self {
             subject,
             grade: Grade::Failure,
@@ -104,9 +147,7 @@ impl fmt::Display for Finding {
 
 /// Looks at everything, in the order in which a start would need it.
 pub async fn examine(subject: &Subject, clock: Arc<dyn Clock>) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    findings.extend(ffmpeg(subject, clock).await);
-    findings.push(ffprobe(&subject.ffprobe));
+    let mut findings = programs(subject, clock).await;
     findings.push(data_dir(&subject.data_dir));
     findings.push(scratch(subject));
     findings.push(port(subject.listen));
@@ -114,49 +155,67 @@ pub async fn examine(subject: &Subject, clock: Arc<dyn Clock>) -> Vec<Finding> {
     findings
 }
 
-async fn ffmpeg(subject: &Subject, clock: Arc<dyn Clock>) -> Vec<Finding> {
+async fn programs(subject: &Subject, clock: Arc<dyn Clock>) -> Vec<Finding> {
     let processes = match Processes::start(Config::guarded(clock)) {
         Ok(processes) => processes,
         Err(error) => {
             let mend = "check the limits on processes (`ulimit -u`)";
-            return vec![Finding::failure("processes", error.to_string(), mend)];
+            return vec![Finding::failure(Area::Processes, error.to_string(), mend)];
         }
     };
+    let mut findings = ffmpeg(&subject.ffmpeg, &processes.spawner()).await;
+    findings.push(ffprobe(&subject.ffprobe, &processes.spawner()).await);
+    processes.shutdown().await;
+    findings
+}
+
+async fn ffmpeg(program: &Path, spawner: &Spawner) -> Vec<Finding> {
     // Asked anew: a doctor does not trust what was remembered.
     let nowhere = Path::new("/dev/null/none");
-    let asked = Inventory::load(&processes.spawner(), &subject.ffmpeg, nowhere).await;
-    processes.shutdown().await;
-    let inventory = match asked {
+    let inventory = match Inventory::load(spawner, program, nowhere).await {
         Ok(inventory) => inventory,
         Err(error) => {
-            let mend = format!("Debian: apt install ffmpeg (version {OLDEST_MAJOR}.1 or later)");
-            return vec![Finding::failure("ffmpeg", error.to_string(), mend)];
+            let mend = format!(
+                "Debian: apt install ffmpeg (version {OLDEST_MAJOR}.1 or later); or name one with --ffmpeg"
+            );
+            return vec![Finding::failure(Area::Ffmpeg, error.to_string(), mend)];
         }
     };
-    let mut findings = vec![Finding::ok("ffmpeg", inventory.version.clone())];
+    let mut findings = vec![Finding::ok(Area::Ffmpeg, inventory.version.clone())];
     let lacks = ["libx264", "aac"]
         .into_iter()
         .filter(|name| !inventory.encoders.contains(*name));
     let lacks: Vec<&str> = lacks.collect();
     findings.push(if lacks.is_empty() {
-        Finding::ok("encoders", "libx264 and aac")
+        Finding::ok(Area::Encoders, "libx264 and aac")
     } else {
         let found = format!("this FFmpeg lacks {}", lacks.join(" and "));
-        Finding::failure("encoders", found, "install an FFmpeg that was built with them")
+        let mend = "install an FFmpeg that was built with them, or name one with --ffmpeg";
+        Finding::failure(Area::Encoders, found, mend)
     });
     findings
 }
 
-fn ffprobe(program: &Path) -> Finding {
-    match find_runnable(program) {
-        Some(path) => Finding::ok("ffprobe", path.display().to_string()),
-        None => {
-            let found = format!("{} is not there", program.display());
-            Finding::failure(
-                "ffprobe",
-                found,
-                "it comes with FFmpeg; or name it with --ffprobe",
-            )
+async fn ffprobe(program: &Path, spawner: &Spawner) -> Finding {
+    let mend = "it comes with FFmpeg; or name it with --ffprobe";
+    let Some(path) = find_runnable(program) else {
+        let found = format!("{} is not there or cannot be run", program.display());
+        return Finding::failure(Area::Ffprobe, found, mend);
+    };
+    let mut spec = Spec::new(&path);
+    spec.arg("-version").stdout_pipe();
+    let bounds = Bounds {
+        stdin: None,
+        max_output: ANSWER,
+        deadline: QUESTION,
+    };
+    match spawner.run_bounded(spec, bounds).await {
+        Ok(output) if output.stdout.starts_with(b"ffprobe version ") => {
+            Finding::ok(Area::Ffprobe, path.display().to_string())
+        }
+        _ => {
+            let found = format!("{} does not answer as ffprobe does", path.display());
+            Finding::failure(Area::Ffprobe, found, mend)
         }
     }
 }
@@ -165,17 +224,17 @@ fn data_dir(path: &Path) -> Finding {
     let shown = path.display();
     if !path.exists() {
         return Finding::ok(
-            "data directory",
+            Area::DataDirectory,
             format!("{shown} will be made at the first start"),
         );
     }
     match DataDir::open(path).and_then(|dir| dir.owner_token()) {
-        Ok(_) => Finding::ok("data directory", shown.to_string()),
+        Ok(_) => Finding::ok(Area::DataDirectory, shown.to_string()),
         Err(error @ DataDirError::Locked { .. }) => {
             let mend = "nothing, if that is the server you mean to examine";
-            Finding::warning("data directory", error.to_string(), mend)
+            Finding::warning(Area::DataDirectory, error.to_string(), mend)
         }
-        Err(error) => Finding::failure("data directory", error.to_string(), "as the finding says"),
+        Err(error) => Finding::failure(Area::DataDirectory, error.to_string(), "as the finding says"),
     }
 }
 
@@ -186,7 +245,7 @@ fn scratch(subject: &Subject) -> Finding {
         .unwrap_or_else(|| subject.data_dir.clone());
     let Some(place) = wanted.ancestors().find(|dir| dir.is_dir()) else {
         return Finding::failure(
-            "scratch",
+            Area::Scratch,
             format!("{} cannot be made", wanted.display()),
             "name another --scratch-dir",
         );
@@ -195,7 +254,7 @@ fn scratch(subject: &Subject) -> Finding {
         Ok(space) => space.f_bavail.saturating_mul(space.f_frsize) >> 20,
         Err(error) => {
             return Finding::failure(
-                "scratch",
+                Area::Scratch,
                 format!("{}: {error}", place.display()),
                 "name another --scratch-dir",
             );
@@ -204,24 +263,24 @@ fn scratch(subject: &Subject) -> Finding {
     let found = format!("{space} MiB free at {}", place.display());
     if space < SCRATCH_WARNING_MIB {
         Finding::warning(
-            "scratch",
+            Area::Scratch,
             found,
             "free some space, or name a larger disk with --scratch-dir",
         )
     } else {
-        Finding::ok("scratch", found)
+        Finding::ok(Area::Scratch, found)
     }
 }
 
 fn port(listen: SocketAddr) -> Finding {
     match TcpListener::bind(listen) {
-        Ok(_) => Finding::ok("port", format!("{listen} is free")),
+        Ok(_) => Finding::ok(Area::Port, format!("{listen} is free")),
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
             let mend = "nothing, if a running ether has it; else choose another with --listen";
-            Finding::warning("port", format!("{listen} is in use"), mend)
+            Finding::warning(Area::Port, format!("{listen} is in use"), mend)
         }
         Err(error) => Finding::failure(
-            "port",
+            Area::Port,
             format!("{listen}: {error}"),
             "choose another address with --listen",
         ),
@@ -234,9 +293,9 @@ fn limits() -> Vec<Finding> {
     if let Some(watches) = read("/proc/sys/fs/inotify/max_user_watches") {
         findings.push(if watches < WATCHES_WARNING {
             let found = format!("{watches} folders can be watched; beyond that, scans find changes later");
-            Finding::warning("watches", found, "sysctl fs.inotify.max_user_watches=524288")
+            Finding::warning(Area::Watches, found, "sysctl fs.inotify.max_user_watches=524288")
         } else {
-            Finding::ok("watches", format!("{watches} folders can be watched"))
+            Finding::ok(Area::Watches, format!("{watches} folders can be watched"))
         });
     }
     findings

@@ -62,6 +62,12 @@ async fn an_ffmpeg_that_is_too_old_is_told_so() {
 }
 
 #[tokio::test]
+async fn a_program_that_is_no_ffmpeg_is_named_with_what_to_name_instead() {
+    let setup = Setup::new().arg("--ffmpeg").arg("/bin/true");
+    refused(&setup, 5, &["/bin/true", "does not answer as FFmpeg", "--ffmpeg"]).await;
+}
+
+#[tokio::test]
 async fn a_port_in_use_is_named() {
     let busy = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = busy.local_addr().unwrap().to_string();

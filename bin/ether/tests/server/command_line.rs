@@ -66,7 +66,7 @@ async fn the_doctor_misses_an_ffmpeg_that_is_not_there() {
     .await;
     assert_eq!(
         (status, &found["grade"]),
-        (1, &Value::from("failure")),
+        (5, &Value::from("failure")),
         "{found:#}"
     );
     assert!(
@@ -74,6 +74,35 @@ async fn the_doctor_misses_an_ffmpeg_that_is_not_there() {
         "{found:#}"
     );
     assert!(found["mend"].as_str().unwrap().contains("install"), "{found:#}");
+}
+
+#[tokio::test]
+async fn the_doctor_ends_as_the_server_would() {
+    let setup = Setup::new();
+    std::fs::write(setup.data(), b"a file").unwrap();
+    let busy = setup.data();
+    let busy = busy.to_str().unwrap();
+    let nowhere = setup.path("nowhere");
+    let nowhere = nowhere.to_str().unwrap();
+    for (subject, status, mend, args) in [
+        ("ffmpeg", 5, "--ffmpeg", &["--ffmpeg", "/bin/true"][..]),
+        ("ffprobe", 5, "--ffprobe", &["--ffprobe", "/bin/true"]),
+        ("port", 4, "--listen", &["--listen", "203.0.113.1:80"]),
+        ("data directory", 7, "", &["--data-dir", busy]),
+    ] {
+        let mut args = args.to_vec();
+        if subject != "data directory" {
+            args.extend(["--data-dir", nowhere]);
+        }
+        let (ended, found) = finding(subject, &args).await;
+        assert_eq!(
+            (ended, &found["grade"]),
+            (status, &Value::from("failure")),
+            "{found:#}"
+        );
+        let said = found["mend"].as_str().unwrap();
+        assert!(!said.is_empty() && said.contains(mend), "{found:#}");
+    }
 }
 
 #[tokio::test]
@@ -133,6 +162,18 @@ async fn the_doctor_speaks_to_people_too() {
 }
 
 #[tokio::test]
+async fn a_flag_is_its_variable() {
+    let setup = Setup::new();
+    let mut command = program(env!("CARGO_BIN_EXE_ether"));
+    command
+        .args(["doctor", "--listen", "127.0.0.1:0", "--data-dir"])
+        .arg(setup.data())
+        .env("ETHER_DOCTOR_JSON", "1");
+    let findings: Value = serde_json::from_slice(&run(&mut command).await.stdout).unwrap();
+    assert!(findings.is_array(), "{findings:#}");
+}
+
+#[tokio::test]
 async fn the_help_lists_every_variable_and_every_exit_status() {
     let (status, environment) = ether(&["help", "environment"]).await;
     assert_eq!(status, 0);
@@ -150,7 +191,7 @@ async fn the_help_lists_every_variable_and_every_exit_status() {
         named += 1;
     }
     assert!(named >= 10, "{serve}");
-    for variable in ["ETHER_LOG", "ETHER_LOG_FORMAT", "NO_COLOR"] {
+    for variable in ["ETHER_LOG", "ETHER_LOG_FORMAT", "NO_COLOR", "ETHER_DOCTOR_JSON"] {
         assert!(environment.contains(variable), "{variable} is not in the list");
     }
     for status in ["0 ", "2 ", "3 ", "4 ", "5 ", "6 ", "7 ", "130 "] {
