@@ -1,8 +1,9 @@
 //! What an encoder offers, and the one pure predicate that compares a request with it (T5, T14).
 
+use ether_media::StreamKind;
 use serde::{Deserialize, Serialize};
 
-use crate::request::{Protocol, Request, VideoAction};
+use crate::request::{MOST_RUNGS, MOST_SOUNDS, Protocol, Request, VideoAction};
 
 /// Explicit promises of an encoder. The default is HLS with ordinary segment seeks and nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +23,8 @@ pub struct Capabilities {
     pub observations: bool,
     /// Complete keyframe indexes of the source, and so copied video.
     pub keyframes: bool,
+    /// Subtitles drawn into the picture.
+    pub burned_subtitles: bool,
 }
 
 /// Why an encoder cannot take a request.
@@ -39,10 +42,28 @@ pub enum Unsupported {
     /// The request names a stream that the source does not have, or one of another kind.
     #[error("the source has no {kind} stream {stream}")]
     NoSuchStream {
-        /// `video` or `audio`.
+        /// `video`, `audio` or `subtitle`.
         kind: &'static str,
         /// FFmpeg's index of the stream.
         stream: u32,
+    },
+    /// The request needs something that this encoder does not offer.
+    #[error("the encoder does not offer {what}")]
+    NotOffered {
+        /// What.
+        what: Offer,
+    },
+    /// A list of the request is longer or shorter than it may be.
+    #[error("the request has {count} {what}; {least} to {most} are allowed")]
+    Count {
+        /// `qualities` or `sounds`.
+        what: &'static str,
+        /// How many there are.
+        count: usize,
+        /// The fewest.
+        least: usize,
+        /// The most.
+        most: usize,
     },
     /// The request has neither picture nor sound.
     #[error("the request has neither picture nor sound")]
@@ -55,43 +76,149 @@ pub enum Unsupported {
     },
 }
 
+/// What an encoder may offer or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Offer {
+    /// Several qualities of one picture.
+    AdaptiveLadders,
+    /// DASH.
+    Dash,
+    /// Progressive Matroska.
+    Http,
+    /// The text of a subtitle track.
+    SoftSubtitles,
+    /// Subtitles drawn into the picture.
+    BurnedSubtitles,
+}
+
+impl std::fmt::Display for Offer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::AdaptiveLadders => "adaptive ladders",
+            Self::Dash => "DASH",
+            Self::Http => "progressive Matroska",
+            Self::SoftSubtitles => "the text of subtitles",
+            Self::BurnedSubtitles => "subtitles drawn into the picture",
+        })
+    }
+}
+
 /// Whether an encoder with `capabilities` can take `request`. Pure; called before any reservation (T5).
 ///
 /// # Errors
 /// [`Unsupported`] with the first thing that stands in the way.
 pub fn supports_request(request: &Request, capabilities: Capabilities) -> Result<(), Unsupported> {
-    let Protocol::Hls { .. } = request.protocol;
-    if request.video.is_none() && request.audio.is_none() {
+    let offers = [
+        (request.rungs() > 1, capabilities.abr, Offer::AdaptiveLadders),
+        (
+            matches!(request.protocol, Protocol::Dash),
+            capabilities.dash,
+            Offer::Dash,
+        ),
+        (
+            matches!(request.protocol, Protocol::Http { .. }),
+            capabilities.http,
+            Offer::Http,
+        ),
+        (
+            request.subtitle.is_some(),
+            capabilities.soft_subtitles,
+            Offer::SoftSubtitles,
+        ),
+        (
+            burned(request).is_some(),
+            capabilities.burned_subtitles,
+            Offer::BurnedSubtitles,
+        ),
+    ];
+    if let Some((.., what)) = offers
+        .into_iter()
+        .find(|(needed, offered, _)| *needed && !offered)
+    {
+        return Err(Unsupported::NotOffered { what });
+    }
+    if request.video.is_none() && request.audio.is_empty() {
         return Err(Unsupported::Nothing);
     }
-    if let Some(track) = &request.video {
-        let stream = track.stream;
-        let found = request.facts.stream(stream).and_then(|s| s.video());
-        found.ok_or(Unsupported::NoSuchStream {
-            kind: "video",
-            stream,
-        })?;
-        if matches!(track.action, VideoAction::Copy) {
-            if !capabilities.keyframes {
-                return Err(Unsupported::Keyframes);
-            }
-            let indexed = request
-                .facts
-                .keyframes
-                .as_ref()
-                .is_some_and(|index| index.stream == stream);
-            if !indexed {
-                return Err(Unsupported::NoIndex { stream });
-            }
-        }
+    check_video(request, capabilities)?;
+    // A stream sent as it is made has one picture and one sound.
+    let most = match request.protocol {
+        Protocol::Http { .. } => 1,
+        _ => MOST_SOUNDS,
+    };
+    if request.audio.len() > most {
+        return Err(Unsupported::Count {
+            what: "sounds",
+            count: request.audio.len(),
+            least: 0,
+            most,
+        });
     }
-    if let Some(track) = &request.audio {
-        let stream = track.stream;
-        let found = request.facts.stream(stream).and_then(|s| s.audio());
-        found.ok_or(Unsupported::NoSuchStream {
-            kind: "audio",
-            stream,
+    for track in &request.audio {
+        check_stream(request, "audio", track.stream, |kind| {
+            matches!(kind, StreamKind::Audio(_))
+        })?;
+    }
+    for stream in [request.subtitle, burned(request)].into_iter().flatten() {
+        check_stream(request, "subtitle", stream, |kind| {
+            matches!(kind, StreamKind::Subtitle(_))
         })?;
     }
     Ok(())
+}
+
+fn burned(request: &Request) -> Option<u32> {
+    match &request.video.as_ref()?.action {
+        VideoAction::Encode(encode) => encode.burn,
+        VideoAction::Copy => None,
+    }
+}
+
+fn check_video(request: &Request, capabilities: Capabilities) -> Result<(), Unsupported> {
+    let Some(track) = &request.video else {
+        return Ok(());
+    };
+    let stream = track.stream;
+    check_stream(request, "video", stream, |kind| {
+        matches!(kind, StreamKind::Video(_))
+    })?;
+    let progressive = matches!(request.protocol, Protocol::Http { .. });
+    match &track.action {
+        // A stream that is not cut needs no list of where it can be.
+        VideoAction::Copy if progressive => {}
+        VideoAction::Copy => {
+            if !capabilities.keyframes {
+                return Err(Unsupported::Keyframes);
+            }
+            let index = request.facts.keyframes.as_ref();
+            if index.is_none_or(|index| index.stream != stream) {
+                return Err(Unsupported::NoIndex { stream });
+            }
+        }
+        VideoAction::Encode(encode) => {
+            let (count, most) = (encode.rungs.len(), if progressive { 1 } else { MOST_RUNGS });
+            if !(1..=most).contains(&count) {
+                return Err(Unsupported::Count {
+                    what: "qualities",
+                    count,
+                    least: 1,
+                    most,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_stream(
+    request: &Request,
+    kind: &'static str,
+    stream: u32,
+    is: impl Fn(&StreamKind) -> bool,
+) -> Result<(), Unsupported> {
+    let found = request.facts.stream(stream).filter(|s| is(&s.kind));
+    found
+        .map(|_| ())
+        .ok_or(Unsupported::NoSuchStream { kind, stream })
 }

@@ -11,7 +11,7 @@ pub mod observation;
 pub mod port;
 pub mod request;
 
-pub use capabilities::{Capabilities, Unsupported, supports_request};
+pub use capabilities::{Capabilities, Offer, Unsupported, supports_request};
 pub use media::{ByteStream, Pieces, Served, ServedMedia};
 pub use observation::{EncoderState, Ended, Observation};
 pub use port::{
@@ -19,6 +19,7 @@ pub use port::{
     Start, StartError, Started,
 };
 pub use request::{
-    AudioAction, AudioCodec, AudioEncode, AudioTrack, Protocol, RationalRate, Request, Resource,
-    SegmentContainer, VideoAction, VideoCodec, VideoEncode, VideoTrack,
+    AudioAction, AudioCodec, AudioEncode, AudioTrack, Device, MOST_RUNGS, MOST_SOUNDS, Protocol,
+    RationalRate, Representation, Request, Resource, Rung, SegmentContainer, VideoAction, VideoCodec,
+    VideoEncode, VideoTrack,
 };

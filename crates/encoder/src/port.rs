@@ -9,7 +9,7 @@ use std::time::Duration;
 use ether_media::Ticks;
 
 use crate::capabilities::{Capabilities, Unsupported};
-use crate::media::Served;
+use crate::media::{ByteStream, Served};
 use crate::observation::{Ended, Observation};
 use crate::request::{Request, Resource};
 
@@ -32,6 +32,13 @@ pub trait Encoder: Send + Sync {
     /// The responsibility is in the answer even when the outcome is uncertain (T9). Cancelling the future
     /// before it completes creates nothing.
     fn start(&self, start: Start) -> BoxFuture<'_, Started>;
+
+    /// `resource` of `request`, if an earlier execution made it from the same state of the same input and it
+    /// was kept (D20). Starts nothing. An encoder that keeps nothing answers `None`.
+    fn kept(&self, request: &Request, input: &Input, resource: Resource) -> Option<Served> {
+        let _ = (request, input, resource);
+        None
+    }
 }
 
 /// What creates an execution.
@@ -113,6 +120,18 @@ pub trait Execution: Send + Sync {
     /// `resource` if it is finished already. Starts nothing and moves nothing.
     fn finished(&self, resource: Resource) -> Option<Served>;
 
+    /// Whether `resource` is finished, being made, or next to be made: whether it can be had without taking
+    /// the encoder away from what other viewers of this execution watch.
+    fn reaches(&self, resource: Resource) -> bool;
+
+    /// The progressive stream, from the start that the request says; starts the encoder. Each execution gives
+    /// it once: a viewer who lost it asks for a new execution. Dropping the stream ends the encoder.
+    ///
+    /// # Errors
+    /// [`ServeError::OtherProtocol`] where the request's protocol is another, [`ServeError::Retired`] for a
+    /// second call.
+    fn stream(&self) -> BoxFuture<'_, Result<ByteStream, ServeError>>;
+
     /// Applies a control.
     ///
     /// # Errors
@@ -154,6 +173,9 @@ pub enum ServeError {
         /// What was asked for.
         resource: Resource,
     },
+    /// The request's protocol does not give this.
+    #[error("the protocol of the request does not give this")]
+    OtherProtocol,
     /// The presentation ended before this resource: the source is shorter than it says.
     #[error("the source ends at {at} s, before this segment")]
     SourceEnded {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ether_media::{Facts, Rational, Timeline};
+use ether_media::{Facts, MasteringKind, Rational, Ticks, Timeline};
 use serde::{Deserialize, Serialize};
 
 /// Everything an encoder needs to know to make one playback's output, except where the bytes are.
@@ -21,18 +21,83 @@ pub struct Request {
     pub timeline: Arc<Timeline>,
     /// The picture, where there is one.
     pub video: Option<VideoTrack>,
-    /// The sound, where there is any.
-    pub audio: Option<AudioTrack>,
+    /// The sounds on offer, the one that is played unless another is chosen first; at most [`MOST_SOUNDS`].
+    pub audio: Vec<AudioTrack>,
+    /// The text track that is taken out of the same input beside them, by FFmpeg's index of its stream (T14).
+    pub subtitle: Option<u32>,
+}
+
+/// Most sounds that one request may offer.
+pub const MOST_SOUNDS: usize = 32;
+/// Most qualities of one picture.
+pub const MOST_RUNGS: usize = 8;
+
+impl Request {
+    /// Whether picture and sound come in representations of their own: always in DASH, and in HLS as soon as
+    /// there is a choice of either, so that switching one never touches the other.
+    pub fn apart(&self) -> bool {
+        match self.protocol {
+            Protocol::Http { .. } => false,
+            Protocol::Dash => true,
+            Protocol::Hls { .. } => self.rungs() > 1 || self.audio.len() > 1,
+        }
+    }
+
+    /// What each representation holds, in the order of their numbers: the qualities of the picture from the
+    /// best down, then the sounds. One representation holds both where they are not [apart](Self::apart).
+    pub fn representations(&self) -> Vec<Representation> {
+        let sounds = 0..self.audio.len();
+        if !self.apart() {
+            let video = self.video.is_some().then_some(0);
+            let audio = sounds.into_iter().next();
+            return vec![Representation { video, audio }];
+        }
+        let rung = |rung| Representation {
+            video: Some(rung),
+            audio: None,
+        };
+        let sound = |sound| Representation {
+            video: None,
+            audio: Some(sound),
+        };
+        (0..self.rungs()).map(rung).chain(sounds.map(sound)).collect()
+    }
+
+    /// How many qualities of the picture there are; one where it is copied, none where there is no picture.
+    pub fn rungs(&self) -> usize {
+        match self.video.as_ref().map(|track| &track.action) {
+            None => 0,
+            Some(VideoAction::Copy) => 1,
+            Some(VideoAction::Encode(encode)) => encode.rungs.len(),
+        }
+    }
+}
+
+/// What one representation holds, as positions in its [`Request`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Representation {
+    /// Which quality of the picture.
+    pub video: Option<usize>,
+    /// Which of the sounds.
+    pub audio: Option<usize>,
 }
 
 /// How the output is packaged. Part of the immutable start (T15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "protocol")]
 pub enum Protocol {
-    /// HTTP Live Streaming with picture and sound in one representation.
+    /// HTTP Live Streaming.
     Hls {
         /// The container of its segments.
         container: SegmentContainer,
+    },
+    /// MPEG-DASH in fragmented MP4, picture and sound apart.
+    Dash,
+    /// One Matroska stream, sent as it is made.
+    Http {
+        /// Where on the timeline it begins.
+        start: Ticks,
     },
 }
 
@@ -72,19 +137,57 @@ pub enum VideoAction {
 pub struct VideoEncode {
     /// The codec that comes out.
     pub codec: VideoCodec,
+    /// What encodes it.
+    pub device: Device,
+    /// The qualities that are made, from the best down; 1 to [`MOST_RUNGS`].
+    pub rungs: Vec<Rung>,
+    /// The frame rate that the source claims, where it claims one.
+    pub frame_rate: Option<RationalRate>,
+    /// Whether fields are woven into whole pictures.
+    pub deinterlace: bool,
+    /// The dynamic range that comes out; a wider one of the source is mapped to it.
+    pub range: MasteringKind,
+    /// The subtitle stream that is drawn into the picture, by FFmpeg's index.
+    pub burn: Option<u32>,
+}
+
+/// One quality of an encoded picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rung {
     /// Width of the output in square pixels, even, after rotation.
     pub width: u32,
     /// Height of the output in square pixels, even, after rotation.
     pub height: u32,
     /// Upper bound of the bit rate over one second, in bits a second.
     pub max_bit_rate: u64,
-    /// The frame rate that the source claims, where it claims one.
-    pub frame_rate: Option<RationalRate>,
-    /// Whether fields are woven into whole pictures.
-    pub deinterlace: bool,
-    /// `level_idc` that the encoder is told to give, so that what a playlist announces is what comes (D2).
-    /// The profile is always High.
+    /// The codec's own number of the level that the encoder is told to give, so that what a playlist announces
+    /// is what comes (D2). The profile follows from the codec.
     pub level: u8,
+}
+
+/// What encodes a picture.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "device")]
+pub enum Device {
+    /// The processor.
+    #[default]
+    Software,
+    /// A Linux render node through VA-API.
+    Vaapi {
+        /// Its number: `renderD128` is 128.
+        node: u16,
+    },
+    /// An NVIDIA card.
+    Nvenc {
+        /// Its number as CUDA counts.
+        gpu: u8,
+    },
+    /// Intel Quick Sync on a render node.
+    Qsv {
+        /// The number of its render node.
+        node: u16,
+    },
 }
 
 /// A frame rate as a hashable pair.
@@ -118,8 +221,10 @@ impl From<RationalRate> for Rational {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VideoCodec {
-    /// H.264 / AVC, 8 bits, 4:2:0.
+    /// H.264 / AVC High, 8 bits, 4:2:0.
     H264,
+    /// H.265 / HEVC Main 10, 10 bits, 4:2:0: what keeps a wide dynamic range.
+    Hevc,
 }
 
 /// The sound of a request.
@@ -162,9 +267,11 @@ pub struct AudioEncode {
 pub enum AudioCodec {
     /// AAC low complexity.
     Aac,
+    /// Opus.
+    Opus,
 }
 
-/// One thing that an execution can serve. The representation of HLS with one quality is always `0`.
+/// One thing that an execution can serve. Representations are numbered as [`Request::representations`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "resource")]
 pub enum Resource {
@@ -180,6 +287,8 @@ pub enum Resource {
         /// Which segment.
         number: u32,
     },
+    /// The whole text track that was asked for beside picture and sound, as an ASS file.
+    Subtitles,
 }
 
 impl fmt::Display for Resource {
@@ -190,6 +299,7 @@ impl fmt::Display for Resource {
                 representation,
                 number,
             } => write!(f, "{representation}/{number}"),
+            Resource::Subtitles => f.write_str("subtitles"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One execution: the port's side that viewers ask, and the supervisor that owns its FFmpeg.
+//! One execution: the port's side that viewers ask, and for each strand a supervisor that owns its FFmpeg.
 //!
 //! ```text
 //!   viewers ──wants──▶ Store ◀──segments── reader thread ◀──pipe── FFmpeg
@@ -7,8 +7,9 @@
 //!                    supervisor ─────────────────────────────────────┘
 //! ```
 //!
-//! The supervisor is the only one that starts and ends processes, one at a time: the next is spawned only when
-//! the last is proved gone. It ends when the execution is sealed, and only then is the execution retired.
+//! A supervisor is the only one that starts and ends processes of its strand, one at a time: the next is spawned
+//! only when the last is proved gone. It ends when the execution is sealed; the execution is retired when all of
+//! its supervisors have ended.
 
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ether_encoder::{
-    BoxFuture, Control, EncoderState, Ended, Execution, Input, Observation, Request, Resource, RetireError,
-    Retirement, Revision, ServeError, Served, StartError,
+    BoxFuture, ByteStream, Control, EncoderState, Ended, Execution, Input, MOST_RUNGS, Observation, Resource,
+    RetireError, Retirement, Revision, ServeError, Served, StartError,
 };
 use ether_process::{Child, ExitEvidence, Spawner, Spec};
 use ether_types::{Clock, Monotonic};
@@ -25,8 +26,9 @@ use tokio::sync::oneshot;
 
 use crate::plan::{self, Plan};
 use crate::reader::{self, Job, ReaderEnd, Remainder};
-use crate::step::{Step, next_step};
-use crate::store::{Failure, RunView, Store};
+use crate::step::{Step, next_step, reaches};
+use crate::store::{Failure, Piece, RunView, Store};
+use crate::strand::RungSet;
 
 /// How long requests that arrive together may take to arrive, before an encoder starts for the lowest.
 const GATHER: Duration = Duration::from_millis(8);
@@ -45,57 +47,65 @@ pub(crate) struct Tools {
 
 /// The part of an execution that viewers hold.
 pub(crate) struct LocalExecution {
-    store: Arc<Store>,
+    strands: Vec<Arc<Store>>,
     clock: Arc<dyn Clock>,
 }
 
 impl LocalExecution {
-    /// Creates an execution and its supervisor, whose task the caller owns.
-    pub(crate) fn create(
-        store: Arc<Store>,
-        tools: Tools,
-        request: Arc<Request>,
-        input: Input,
-        first: u32,
-    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let execution = Self {
-            store: store.clone(),
-            clock: tools.clock.clone(),
+    /// An execution of `strands`, one of which makes each representation.
+    pub(crate) fn new(strands: Vec<Arc<Store>>, clock: Arc<dyn Clock>) -> Self {
+        Self { strands, clock }
+    }
+
+    /// The strand and the piece of it that `resource` is.
+    fn find(&self, resource: Resource) -> Result<(&Arc<Store>, Piece), ServeError> {
+        let missing = || ServeError::NoSuchResource { resource };
+        let (representation, number) = match resource {
+            Resource::Init { representation } => (representation, None),
+            Resource::Segment {
+                representation,
+                number,
+            } => (representation, Some(number)),
+            Resource::Subtitles => return Err(missing()),
         };
-        (
-            execution,
-            Supervisor {
-                store,
-                tools,
-                request,
-                input,
-                first,
-                run: None,
+        let strand = |store: &&Arc<Store>| store.strand.rung_of(representation).is_some();
+        let store = self.strands.iter().find(strand).ok_or_else(missing)?;
+        let rung = store.strand.rung_of(representation).ok_or_else(missing)?;
+        match number {
+            None => Ok((store, Piece::Init { rung })),
+            Some(number) if (number as usize) < store.timeline.len() => {
+                Ok((store, Piece::Segment { number, rung }))
             }
-            .supervise(),
-        )
+            Some(_) => Err(missing()),
+        }
+    }
+
+    fn seal(&self) {
+        for store in &self.strands {
+            store.update(|state| state.sealed = true);
+        }
     }
 }
 
 impl Drop for LocalExecution {
-    /// Nobody can retire it any more: its supervisor does, and its encoder's shutdown waits for that.
+    /// Nobody can retire it any more: its supervisors do, and its encoder's shutdown waits for that.
     fn drop(&mut self) {
-        self.store.update(|state| state.sealed = true);
+        self.seal();
     }
 }
 
 impl Execution for LocalExecution {
     fn serve(&self, resource: Resource) -> BoxFuture<'_, Result<Served, ServeError>> {
         Box::pin(async move {
-            self.check(resource)?;
-            let mut changes = self.store.watch();
-            let want = Want::register(&self.store, resource);
+            let (store, piece) = self.find(resource)?;
+            let mut changes = store.watch();
+            let want = Want::register(store, piece);
             loop {
                 changes.borrow_and_update();
-                if let Some(served) = self.store.finished(resource) {
+                if let Some(served) = store.finished(piece) {
                     return Ok(served);
                 }
-                if let Some(error) = want.verdict(resource) {
+                if let Some(error) = want.verdict(piece) {
                     return Err(error);
                 }
                 // The sender lives in the store, which this execution holds.
@@ -107,7 +117,35 @@ impl Execution for LocalExecution {
     }
 
     fn finished(&self, resource: Resource) -> Option<Served> {
-        self.store.finished(resource)
+        let (store, piece) = self.find(resource).ok()?;
+        store.finished(piece)
+    }
+
+    fn reaches(&self, resource: Resource) -> bool {
+        let Ok((store, piece)) = self.find(resource) else {
+            return true;
+        };
+        if store.finished(piece).is_some() {
+            return true;
+        }
+        let state = store.lock();
+        match (state.run, piece) {
+            (None, _) => true,
+            (Some(_), Piece::Init { .. }) => true,
+            // Another quality of the same place joins the run.
+            (Some(run), Piece::Segment { number, rung }) => {
+                let rung = if run.rungs.has(rung) {
+                    Some(rung)
+                } else {
+                    run.rungs.iter().next()
+                };
+                rung.is_some_and(|rung| reaches(&run, rung, number, &store.timeline))
+            }
+        }
+    }
+
+    fn stream(&self) -> BoxFuture<'_, Result<ByteStream, ServeError>> {
+        Box::pin(std::future::ready(Err(ServeError::OtherProtocol)))
     }
 
     fn control(&self, _control: Control) -> BoxFuture<'_, Result<(), StartError>> {
@@ -116,65 +154,74 @@ impl Execution for LocalExecution {
     }
 
     fn observe(&self) -> Observation {
-        let state = self.store.lock();
-        let encoder = match state.run {
-            _ if state.sealed && !state.retired => EncoderState::Retiring,
-            Some(run) if run.held => EncoderState::HeldBack,
-            Some(_) => EncoderState::Running,
-            None => EncoderState::Idle,
-        };
-        Observation {
+        // The picture's strand is what a viewer means by the encoder; counts are of all.
+        let mut sample = Observation {
             sampled_at: self.clock.now(),
             sampled_monotonic: self.clock.monotonic(),
-            state: encoder,
-            runs: u32::try_from(state.runs).unwrap_or(u32::MAX),
-            run_start: state.run.map(|run| run.start),
-            requested: state.requested,
-            produced: state.run.and_then(|run| run.produced),
-            bytes_produced: state.bytes_produced,
-            scratch_used: self.store.scratch.used(),
-            scratch_limit: self.store.scratch.limit(),
-            ended: state.ended.clone(),
-            log: state.log.clone(),
+            state: EncoderState::Idle,
+            runs: 0,
+            run_start: None,
+            requested: None,
+            produced: None,
+            bytes_produced: 0,
+            scratch_used: 0,
+            scratch_limit: 0,
+            ended: None,
+            log: Vec::new(),
+        };
+        for (n, store) in self.strands.iter().enumerate() {
+            let state = store.lock();
+            let encoder = match state.run {
+                _ if state.sealed && !state.retired => EncoderState::Retiring,
+                Some(run) if run.held => EncoderState::HeldBack,
+                Some(_) => EncoderState::Running,
+                None => EncoderState::Idle,
+            };
+            if n == 0 {
+                sample.state = encoder;
+                sample.run_start = state.run.map(|run| run.start);
+                sample.produced = state.run.and_then(|run| run.produced);
+            }
+            if encoder == EncoderState::Retiring {
+                sample.state = encoder;
+            }
+            sample.requested = sample.requested.max(state.requested);
+            sample.runs = sample
+                .runs
+                .saturating_add(u32::try_from(state.runs).unwrap_or(u32::MAX));
+            sample.bytes_produced += state.bytes_produced;
+            sample.scratch_used += store.scratch.used();
+            sample.scratch_limit += store.scratch.limit();
+            if sample.ended.is_none() || matches!(sample.ended, Some(Ended::Complete | Ended::Stopped)) {
+                sample.ended = state.ended.clone().or(sample.ended);
+            }
+            sample.log.extend(state.log.iter().cloned());
         }
+        sample
     }
 
     fn retire(&self) -> BoxFuture<'_, Result<Retirement, RetireError>> {
-        self.store.update(|state| state.sealed = true);
+        self.seal();
         Box::pin(async move {
-            let mut changes = self.store.watch();
-            loop {
-                changes.borrow_and_update();
-                {
-                    let state = self.store.lock();
-                    if state.retired {
-                        return Ok(Retirement {
-                            runs: u32::try_from(state.runs).unwrap_or(u32::MAX),
-                        });
+            let mut runs = 0_u32;
+            for store in &self.strands {
+                let mut changes = store.watch();
+                loop {
+                    changes.borrow_and_update();
+                    {
+                        let state = store.lock();
+                        if state.retired {
+                            runs = runs.saturating_add(u32::try_from(state.runs).unwrap_or(u32::MAX));
+                            break;
+                        }
+                    }
+                    if changes.changed().await.is_err() {
+                        return Err(RetireError::Unprovable);
                     }
                 }
-                if changes.changed().await.is_err() {
-                    return Err(RetireError::Unprovable);
-                }
             }
+            Ok(Retirement { runs })
         })
-    }
-}
-
-impl LocalExecution {
-    fn check(&self, resource: Resource) -> Result<(), ServeError> {
-        let known = match resource {
-            Resource::Init { representation } => representation == 0,
-            Resource::Segment {
-                representation,
-                number,
-            } => representation == 0 && (number as usize) < self.store.timeline.len(),
-        };
-        if known {
-            Ok(())
-        } else {
-            Err(ServeError::NoSuchResource { resource })
-        }
     }
 }
 
@@ -187,16 +234,16 @@ struct Want<'a> {
 }
 
 impl<'a> Want<'a> {
-    fn register(store: &'a Store, resource: Resource) -> Self {
-        let finished = store.finished(resource).is_some();
+    fn register(store: &'a Store, piece: Piece) -> Self {
+        let finished = store.finished(piece).is_some();
         let (ticket, since) = store.update(|state| {
-            if let Resource::Segment { number, .. } = resource {
+            if let Piece::Segment { number, .. } = piece {
                 state.cursor = number;
                 state.requested = state.requested.max(Some(number));
             }
             state.tickets += 1;
             if !finished {
-                state.wants.insert(state.tickets, resource);
+                state.wants.insert(state.tickets, piece);
             }
             let since = if state.run.is_some() {
                 state.runs
@@ -208,15 +255,15 @@ impl<'a> Want<'a> {
         Self { store, ticket, since }
     }
 
-    /// Why `resource` will not come, where that is known.
-    fn verdict(&self, resource: Resource) -> Option<ServeError> {
+    /// Why `piece` will not come, where that is known.
+    fn verdict(&self, piece: Piece) -> Option<ServeError> {
         let state = self.store.lock();
         if state.sealed {
             return Some(ServeError::Retired);
         }
-        let number = match resource {
-            Resource::Init { .. } => None,
-            Resource::Segment { number, .. } => Some(number),
+        let number = match piece {
+            Piece::Init { .. } => None,
+            Piece::Segment { number, .. } => Some(number),
         };
         if let (Some(end), Some(number)) = (state.source_end, number)
             && self.store.timeline.start(number as usize) >= end
@@ -238,10 +285,10 @@ impl Drop for Want<'_> {
     }
 }
 
-struct Supervisor {
+/// Owns the processes of one strand.
+pub(crate) struct Supervisor {
     store: Arc<Store>,
     tools: Tools,
-    request: Arc<Request>,
     input: Input,
     first: u32,
     run: Option<Run>,
@@ -252,6 +299,7 @@ struct Run {
     id: u64,
     attempt: u32,
     first: u32,
+    rungs: RungSet,
     child: Child,
     progress: Arc<AtomicU64>,
     seen: u64,
@@ -265,19 +313,34 @@ struct Run {
 }
 
 impl Supervisor {
-    async fn supervise(mut self) {
+    /// The supervisor of a strand; `first` is where a viewer is expected to begin.
+    pub(crate) fn new(store: Arc<Store>, tools: Tools, input: Input, first: u32) -> Self {
+        Self {
+            store,
+            tools,
+            input,
+            first,
+            run: None,
+        }
+    }
+
+    fn next_step(&self) -> Step {
+        let now = self.tools.clock.monotonic();
+        next_step(&self.store.lock(), &self.store.timeline, self.first, now)
+    }
+
+    /// Runs until the strand is sealed and its last process is proved gone.
+    pub(crate) async fn supervise(mut self) {
         loop {
-            let step = next_step(&self.store.lock(), &self.store.timeline, self.first);
-            match step {
+            match self.next_step() {
                 Step::Seal => break,
-                Step::Start(first) => {
+                Step::Start { .. } => {
                     // Requests of one burst arrive in any order; a moment's patience spares a second start.
                     self.tools.clock.sleep(GATHER).await;
-                    let step = next_step(&self.store.lock(), &self.store.timeline, self.first);
-                    if let Step::Start(gathered) = step {
-                        tracing::debug!(first, gathered, "starting an encoder");
+                    if let Step::Start { first, rungs } = self.next_step() {
+                        tracing::debug!(first, ?rungs, "starting an encoder");
                         self.stop_run(Ended::Stopped).await;
-                        self.start_run(gathered, 0).await;
+                        self.start_run(first, rungs, 0).await;
                     }
                 }
                 Step::Wait => self.wait().await,
@@ -322,13 +385,19 @@ impl Supervisor {
         }
     }
 
-    async fn start_run(&mut self, first: u32, attempt: u32) {
+    async fn start_run(&mut self, first: u32, rungs: RungSet, attempt: u32) {
+        let now = self.tools.clock.monotonic();
         let id = self.store.update(|state| {
             state.runs += 1;
+            if state.last_rungs.is_some_and(|last| !last.contains(rungs)) {
+                state.switched = Some(now);
+            }
+            state.last_rungs = Some(rungs);
             let view = RunView {
                 id: state.runs,
                 start: first,
-                next: first,
+                rungs,
+                next: [first; MOST_RUNGS],
                 position: first,
                 held: false,
                 produced: None,
@@ -337,15 +406,15 @@ impl Supervisor {
             state.ended = None;
             state.runs
         });
-        if let Err(ended) = self.spawn(id, first, attempt).await {
+        if let Err(ended) = self.spawn(id, first, rungs, attempt).await {
             self.conclude(id, first, ended, Vec::new());
         }
     }
 
-    async fn spawn(&mut self, id: u64, first: u32, attempt: u32) -> Result<(), Ended> {
+    async fn spawn(&mut self, id: u64, first: u32, rungs: RungSet, attempt: u32) -> Result<(), Ended> {
         let Input::File { path, revision } = &self.input;
         check_revision(path, *revision).await?;
-        let plan = plan::plan(&self.request, first, attempt, path.as_os_str());
+        let plan = plan::plan(&self.store.strand, rungs, first, attempt, path.as_os_str());
         let spec = self.spec(&plan);
         let mut child = self.tools.spawner.spawn(spec).await.map_err(|error| {
             tracing::warn!(%error, "the encoder cannot be started");
@@ -362,16 +431,14 @@ impl Supervisor {
         let job = Job {
             run: id,
             first,
-            container: plan::container(&self.request),
-            video: self.request.video.is_some(),
+            rungs,
             audio: plan.sound,
             accept_late: plan.from_start,
             until: plan.until,
-            reorder: plan::reorder(&self.request),
+            reorder: plan::reorder(&self.store.strand),
             padded: plan.padded,
-            cut_short: plan::cut_short(&self.request.facts),
             source: (path.clone(), *revision),
-            sound_frames: plan::sound_frames(&self.request),
+            sound_frames: plan::sound_frames(&self.store.strand),
         };
         let progress = Arc::new(AtomicU64::new(0));
         let (done, reader) = oneshot::channel();
@@ -395,6 +462,7 @@ impl Supervisor {
             id,
             attempt,
             first,
+            rungs,
             child,
             progress,
             seen: 0,
@@ -460,7 +528,7 @@ impl Supervisor {
             ReaderEnd::LandedLate if run.from_start => Ended::BoundViolated { segment: run.first },
             ReaderEnd::LandedLate => {
                 self.conclude(run.id, run.first, Ended::Stopped, lines);
-                return self.start_run(run.first, run.attempt + 1).await;
+                return self.start_run(run.first, run.rungs, run.attempt + 1).await;
             }
         };
         self.conclude(run.id, run.first, ended, lines);
@@ -487,7 +555,7 @@ impl Supervisor {
             let next = state
                 .run
                 .filter(|view| view.id == run)
-                .map_or(start, |view| view.next);
+                .map_or(start, |view| view.behind());
             state.run = None;
             if !log.is_empty() {
                 state.log = log;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ether_encoder::{AudioAction, Request, Revision, Unsupported, VideoAction};
+use ether_encoder::{AudioAction, AudioCodec, Request, Revision, Unsupported, VideoAction};
 use ether_process::{Bounds, RunError, SpawnError, Spawner, Spec};
 use serde::{Deserialize, Serialize};
 
@@ -140,8 +140,14 @@ impl Inventory {
                 filters.push("bwdif");
             }
         }
-        if let Some(AudioAction::Encode(_)) = request.audio.as_ref().map(|a| &a.action) {
-            encoders.push("aac");
+        for audio in &request.audio {
+            let AudioAction::Encode(encode) = &audio.action else {
+                continue;
+            };
+            encoders.push(match encode.codec {
+                AudioCodec::Aac => "aac",
+                AudioCodec::Opus => "libopus",
+            });
             filters.extend(["aresample", "aformat", "apad", "atrim"]);
         }
         let lacks = |kind: &str, name: &str| Unsupported::Missing {

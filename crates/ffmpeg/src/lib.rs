@@ -1,6 +1,6 @@
 //! The local encoder: FFmpeg makes packets, ether cuts and stamps them.
 //!
-//! FFmpeg writes fragmented MP4 to a pipe. [`plan()`] says with which arguments, `reader` cuts the packets into
+//! FFmpeg writes fragmented MP4 to a pipe. `plan` says with which arguments, `reader` cuts the packets into
 //! segments by the rules of `segmenter`, `fragment`, `init` and `ts` write them out, `scratch` holds them
 //! within what was booked, and `execution` starts and ends the processes. Segments come out the same whoever
 //! makes them and wherever a run starts, which FFmpeg's own segmenters do not give after a seek.
@@ -12,12 +12,13 @@ mod init;
 pub mod inventory;
 pub mod local;
 mod pipe;
-pub mod plan;
+mod plan;
 mod reader;
 mod scratch;
 mod segmenter;
 mod step;
 mod store;
+mod strand;
 mod ts;
 
 use std::os::unix::fs::MetadataExt;
@@ -26,7 +27,6 @@ use ether_encoder::Revision;
 
 pub use inventory::{Inventory, InventoryError};
 pub use local::{LocalEncoder, LocalOptions};
-pub use plan::{Plan, plan};
 
 /// The revision of a file, from what the file system says of it.
 pub fn revision_of(metadata: &std::fs::Metadata) -> Revision {

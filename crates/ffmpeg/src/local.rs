@@ -11,13 +11,17 @@ use ether_process::Spawner;
 use ether_types::Clock;
 use tokio::task::JoinSet;
 
-use crate::execution::{LocalExecution, Tools};
+use crate::execution::{LocalExecution, Supervisor, Tools};
 use crate::inventory::Inventory;
 use crate::scratch::{CHUNK, Scratch};
 use crate::store::Store;
+use crate::strand::Strand;
 
 /// The least scratch space an execution can work in: one segment being made and one being sent.
 pub const MIN_SCRATCH: u64 = 64 * CHUNK;
+/// Least and most scratch space of a sound that comes apart from the picture.
+const MIN_SOUND: u64 = 32 * CHUNK;
+const MOST_SOUND: u64 = 256 * CHUNK;
 
 /// What the local encoder is made of.
 #[derive(Clone)]
@@ -61,33 +65,44 @@ impl LocalEncoder {
     }
 
     fn create(&self, start: &Start) -> Result<Arc<dyn Execution>, StartError> {
-        let scratch = Scratch::create(&self.options.scratch, start.scratch.max(MIN_SCRATCH));
+        let strands = Strand::all(&start.request);
+        let shares = shares(start.scratch, &strands);
+        let scratch = Scratch::create(&self.options.scratch, &shares);
         let scratch = scratch.map_err(|error| StartError::Scratch { kind: error.kind() })?;
-        let tag = ether_types::id::random_hex().map_err(|_| StartError::Uncertain)?;
-        let store = Arc::new(Store::new(
-            start.request.timeline.clone(),
-            scratch,
-            tag,
-            start.first,
-        ));
-        store.lock().has_sound = start.request.audio.is_some();
         let tools = Tools {
             ffmpeg: self.options.inventory.program().to_owned(),
             spawner: self.options.spawner.clone(),
             clock: self.options.clock.clone(),
         };
-        let (execution, supervisor) = LocalExecution::create(
-            store,
-            tools,
-            start.request.clone(),
-            start.input.clone(),
-            start.first,
-        );
+        let mut stores = Vec::with_capacity(strands.len());
         let mut supervisors = self.supervisors.lock().unwrap_or_else(PoisonError::into_inner);
         while supervisors.try_join_next().is_some() {}
-        supervisors.spawn(supervisor);
-        Ok(Arc::new(execution))
+        for (strand, scratch) in strands.into_iter().zip(scratch) {
+            let tag = ether_types::id::random_hex().map_err(|_| StartError::Uncertain)?;
+            let store = Arc::new(Store::new(strand, scratch, tag, start.first));
+            let supervisor = Supervisor::new(store.clone(), tools.clone(), start.input.clone(), start.first);
+            supervisors.spawn(supervisor.supervise());
+            stores.push(store);
+        }
+        Ok(Arc::new(LocalExecution::new(stores, self.options.clock.clone())))
     }
+}
+
+/// What of `booked` bytes of scratch each strand may take: the picture's most of it, the sounds equal parts of
+/// the rest.
+fn shares(booked: u64, strands: &[Strand]) -> Vec<u64> {
+    let booked = booked.max(MIN_SCRATCH);
+    let sounds = strands.iter().filter(|strand| strand.video.is_none()).count() as u64;
+    if sounds == strands.len() as u64 {
+        return vec![booked / sounds.max(1); strands.len()];
+    }
+    // Sound of a few hundred kilobits takes little; a share of it is never so small that nothing fits.
+    let each = (booked / 4 / sounds.max(1)).clamp(MIN_SOUND.min(booked / 2 / sounds.max(1)), MOST_SOUND);
+    let share = |strand: &Strand| match strand.video {
+        Some(_) => booked - each * sounds,
+        None => each,
+    };
+    strands.iter().map(share).collect()
 }
 
 impl Encoder for LocalEncoder {
@@ -96,6 +111,8 @@ impl Encoder for LocalEncoder {
             controls: true,
             observations: true,
             keyframes: true,
+            abr: true,
+            dash: true,
             ..Capabilities::default()
         }
     }
@@ -132,6 +149,14 @@ impl Execution for Nothing {
 
     fn finished(&self, _: ether_encoder::Resource) -> Option<ether_encoder::Served> {
         None
+    }
+
+    fn reaches(&self, _: ether_encoder::Resource) -> bool {
+        false
+    }
+
+    fn stream(&self) -> BoxFuture<'_, Result<ether_encoder::ByteStream, ether_encoder::ServeError>> {
+        Box::pin(std::future::ready(Err(ether_encoder::ServeError::Retired)))
     }
 
     fn control(&self, _: ether_encoder::Control) -> BoxFuture<'_, Result<(), StartError>> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use ether_encoder::{Ended, Revision, SegmentContainer};
+use ether_encoder::{Ended, MOST_RUNGS, Revision, SegmentContainer};
 use ether_media::Ticks;
 
 use crate::fragment;
@@ -19,6 +19,7 @@ use crate::pipe::{Event, PipeError, PipeReader, PipeTrack, Sample};
 use crate::scratch::{Blob, BlobReader, Room, WriteError};
 use crate::segmenter::{Frames, Lane, Placement, Segmenter, Table, Violation};
 use crate::store::{Segment, Store};
+use crate::strand::RungSet;
 use crate::ts;
 
 /// Most bytes of sound that wait for one segment: an hour of anything sane.
@@ -31,16 +32,15 @@ const SHORT: Ticks = Ticks(Ticks::HZ);
 pub(crate) struct Job {
     pub(crate) run: u64,
     pub(crate) first: u32,
-    pub(crate) container: SegmentContainer,
-    pub(crate) video: bool,
+    /// The rungs that it makes.
+    pub(crate) rungs: RungSet,
+    /// Whether it makes sound; a run past the end of copied sound makes none.
     pub(crate) audio: bool,
     pub(crate) accept_late: bool,
     pub(crate) until: Option<u32>,
     pub(crate) reorder: Ticks,
     /// Whether silence is added to the sound where it ends before the picture.
     pub(crate) padded: bool,
-    /// Whether the file is known to end before its own structure says it does.
-    pub(crate) cut_short: bool,
     /// The source, and the state of it that was promised.
     pub(crate) source: (PathBuf, Revision),
     /// Where sound starts on the file's clock and the samples of its frames, where both are known.
@@ -58,9 +58,18 @@ pub(crate) enum ReaderEnd {
     Failed(Ended),
 }
 
-/// The segments that were open when the pipe ended.
+/// The segments that were open when the pipe ended, of every rung.
 #[derive(Debug)]
 pub(crate) struct Remainder {
+    job: Job,
+    store: Arc<Store>,
+    rails: Vec<Rail>,
+}
+
+/// One rung of a run: the samples of its tracks, and the bytes of its segments.
+#[derive(Debug)]
+struct Rail {
+    tracks: Vec<usize>,
     segmenter: Segmenter,
     cutter: Cutter,
 }
@@ -68,26 +77,44 @@ pub(crate) struct Remainder {
 impl Remainder {
     /// Finishes what is open: FFmpeg exited by itself and said nothing was wrong.
     pub(crate) fn complete(mut self) -> Ended {
-        let (first, until) = (self.cutter.job.first, self.cutter.job.until);
-        let store = self.cutter.store.clone();
-        let end = store.timeline.end();
-        // Silence that was added past the end of the picture is not the film.
-        let sounds = self.segmenter.sounds_end().filter(|_| !self.cutter.job.padded);
-        let reached = self.segmenter.produced().max(sounds);
-        let reached = reached.unwrap_or(store.timeline.start(first as usize));
-        let last = u32::try_from(store.timeline.segment_of(reached - Ticks(1))).unwrap_or(u32::MAX);
-        while let Some((number, table)) = self.segmenter.pop_last() {
-            if number > last || until.is_some_and(|until| number >= until) {
-                continue;
+        let (first, until) = (self.job.first, self.job.until);
+        let store = self.store;
+        let (strand, end) = (&store.strand, store.timeline.end());
+        let mut reached: Option<Ticks> = None;
+        for rail in &mut self.rails {
+            // Silence that was added past the end of the picture is not the film.
+            let sounds = rail.segmenter.sounds_end().filter(|_| !self.job.padded);
+            let own = rail.segmenter.produced().max(sounds);
+            let own = own.unwrap_or(store.timeline.start(first as usize));
+            let last = u32::try_from(store.timeline.segment_of(own - Ticks(1))).unwrap_or(u32::MAX);
+            while let Some((number, table)) = rail.segmenter.pop_last() {
+                if number > last || until.is_some_and(|until| number >= until) {
+                    continue;
+                }
+                if let Err(ended) = rail.cutter.finish(number, &table) {
+                    return ended;
+                }
             }
-            if let Err(ended) = self.cutter.finish(number, &table) {
-                return ended;
-            }
+            reached = Some(reached.map_or(own, |known| known.min(own)));
         }
-        let cut_short = self.cutter.job.cut_short;
-        let truncated = until.is_none() && (cut_short || reached + SHORT < end);
+        let reached = reached.unwrap_or(store.timeline.start(first as usize));
+        // Copied sound may end before the picture; then there is nothing in its last segments, and they are there.
+        if strand.video.is_none() && strand.picture && !strand.cut_short() && until.is_none() {
+            let last = u32::try_from(store.timeline.len())
+                .unwrap_or(u32::MAX)
+                .saturating_sub(1);
+            for rail in &mut self.rails {
+                if rail.cutter.next() <= last
+                    && let Err(ended) = rail.cutter.finish(last, &Table::default())
+                {
+                    return ended;
+                }
+            }
+            return Ended::Complete;
+        }
+        let truncated = until.is_none() && (strand.cut_short() || reached + SHORT < end);
         store.update(|state| {
-            let next = state.run.map_or(first, |view| view.next);
+            let next = state.run.map_or(first, |view| view.behind());
             let missing = until.is_none() && (next as usize) < store.timeline.len();
             if missing {
                 state.source_end = Some(state.source_end.map_or(reached, |known| known.min(reached)));
@@ -98,6 +125,38 @@ impl Remainder {
         } else {
             Ended::Complete
         }
+    }
+
+    fn fragment<R: Read>(&mut self, pipe: &mut PipeReader<R>, samples: &[Sample]) -> Result<(), Stop> {
+        let mut samples = samples;
+        while let Some(first) = samples.first() {
+            let rail = self
+                .rails
+                .iter_mut()
+                .find(|rail| rail.tracks.contains(&first.track));
+            let Some(rail) = rail else {
+                pipe.copy_to(u64::from(first.size), &mut io::sink())?;
+                samples = &samples[1..];
+                continue;
+            };
+            let own = samples
+                .iter()
+                .take_while(|s| rail.tracks.contains(&s.track))
+                .count();
+            let (now, later) = samples.split_at(own);
+            rail.cutter.fragment(&mut rail.segmenter, pipe, now)?;
+            samples = later;
+        }
+        let produced = self
+            .rails
+            .iter()
+            .filter_map(|rail| rail.segmenter.produced())
+            .min();
+        let run = self.job.run;
+        if let Some(view) = self.store.lock().run.as_mut().filter(|view| view.id == run) {
+            view.produced = produced;
+        }
+        Ok(())
     }
 }
 
@@ -112,7 +171,7 @@ pub(crate) fn read(pipe: impl Read, store: Arc<Store>, job: Job, progress: &Atom
         let step = match pipe.next() {
             Ok(Event::Tracks(tracks)) => begin(&store, &job, &tracks).map(|begun| run = Some(begun)),
             Ok(Event::Fragment(samples)) => match &mut run {
-                Some(run) => run.cutter.fragment(&mut run.segmenter, &mut pipe, &samples),
+                Some(run) => run.fragment(&mut pipe, &samples),
                 None => Err(Stop::Ended(Ended::Unreadable)),
             },
             Ok(Event::End) => {
@@ -154,23 +213,55 @@ impl From<Violation> for Stop {
     }
 }
 
-/// Takes over the tracks and publishes the initialization segment, or finds that it differs.
+/// Takes over the tracks and publishes the initialization segments, or finds that one differs.
 fn begin(store: &Arc<Store>, job: &Job, tracks: &[PipeTrack]) -> Result<Remainder, Stop> {
-    let find = |handler: &[u8; 4]| tracks.iter().position(|t| &t.handler == handler);
-    let video = find(b"vide").filter(|_| job.video);
-    let audio = find(b"soun").filter(|_| job.audio);
-    if job.video && video.is_none() {
-        return Err(Stop::Ended(Ended::Unreadable));
+    let strand = &store.strand;
+    let all = |handler: &[u8; 4]| -> Vec<usize> {
+        (0..tracks.len())
+            .filter(|n| &tracks[*n].handler == handler)
+            .collect()
+    };
+    let unreadable = || Stop::Ended(Ended::Unreadable);
+    let pictures = if strand.video.is_some() {
+        all(b"vide")
+    } else {
+        Vec::new()
+    };
+    let sound = all(b"soun").first().copied().filter(|_| job.audio);
+    if strand.video.is_some() && pictures.len() != job.rungs.len() {
+        return Err(unreadable());
     }
+    let mut rails = Vec::new();
+    // FFmpeg writes the tracks in the order of the outputs, which is that of the rungs.
+    for (n, rung) in job.rungs.iter().enumerate() {
+        let picture = pictures.get(n).copied();
+        rails.push(rail(store, job, tracks, rung, picture, sound)?);
+    }
+    Ok(Remainder {
+        job: job.clone(),
+        store: store.clone(),
+        rails,
+    })
+}
+
+fn rail(
+    store: &Arc<Store>,
+    job: &Job,
+    tracks: &[PipeTrack],
+    rung: usize,
+    video: Option<usize>,
+    audio: Option<usize>,
+) -> Result<Rail, Stop> {
+    let unreadable = || Stop::Ended(Ended::Unreadable);
     let (picture, sound) = (video.map(|n| &tracks[n]), audio.map(|n| &tracks[n]));
     let mut layout = None;
-    match job.container {
+    match store.strand.container {
         SegmentContainer::Fmp4 => {
-            let bytes = init::write(picture, sound, job.reorder).ok_or(Stop::Ended(Ended::Unreadable))?;
-            publish_init(store, job, bytes)?;
+            let bytes = init::write(picture, sound, job.reorder).ok_or_else(unreadable)?;
+            publish_init(store, job, rung, bytes)?;
         }
         SegmentContainer::MpegTs => {
-            let elementary = |track| ts::Elementary::of(track).ok_or(Stop::Ended(Ended::Unreadable));
+            let elementary = |track| ts::Elementary::of(track).ok_or_else(unreadable);
             layout = Some(ts::Layout {
                 video: picture.map(elementary).transpose()?,
                 audio: match sound {
@@ -206,21 +297,26 @@ fn begin(store: &Arc<Store>, job: &Job, tracks: &[PipeTrack]) -> Result<Remainde
     let cutter = Cutter {
         store: store.clone(),
         job: job.clone(),
+        rung,
         layout,
         open: BTreeMap::new(),
     };
-    Ok(Remainder { segmenter, cutter })
+    Ok(Rail {
+        tracks: video.into_iter().chain(audio).collect(),
+        segmenter,
+        cutter,
+    })
 }
 
-fn publish_init(store: &Store, job: &Job, bytes: Vec<u8>) -> Result<(), Stop> {
-    let whole = job.audio || !store.lock().has_sound;
-    store.update(|state| match &state.init {
+fn publish_init(store: &Store, job: &Job, rung: usize, bytes: Vec<u8>) -> Result<(), Stop> {
+    let whole = job.audio || store.strand.audio.is_none();
+    store.update(|state| match &mut state.inits[rung.min(MOST_RUNGS - 1)] {
         // A run without the sound that ended already cannot describe it and has nothing to compare.
         _ if !whole => Ok(()),
         Some(pinned) if *pinned != bytes => Err(Stop::Ended(Ended::ConfigurationChanged)),
         Some(_) => Ok(()),
-        None => {
-            state.init = Some(Bytes::from(bytes));
+        unknown => {
+            *unknown = Some(Bytes::from(bytes));
             Ok(())
         }
     })
@@ -231,6 +327,7 @@ fn publish_init(store: &Store, job: &Job, bytes: Vec<u8>) -> Result<(), Stop> {
 struct Cutter {
     store: Arc<Store>,
     job: Job,
+    rung: usize,
     /// Set for transport streams.
     layout: Option<ts::Layout>,
     open: BTreeMap<u32, Open>,
@@ -272,13 +369,13 @@ impl Cutter {
                 }
             }
         }
-        self.hand_over(segmenter)?;
-        let produced = segmenter.produced();
-        let run = self.job.run;
-        if let Some(view) = self.store.lock().run.as_mut().filter(|view| view.id == run) {
-            view.produced = produced;
-        }
-        Ok(())
+        self.hand_over(segmenter)
+    }
+
+    /// The lowest segment that is not finished.
+    fn next(&self) -> u32 {
+        let view = self.store.lock().run.filter(|view| view.id == self.job.run);
+        view.map_or(self.job.first, |view| view.next[self.rung])
     }
 
     fn hand_over(&mut self, segmenter: &mut Segmenter) -> Result<(), Stop> {
@@ -328,13 +425,7 @@ impl Cutter {
     /// Completes segment `number` and hands it to whoever waits. Segments that were passed over without a
     /// picture or a sound, where one picture is shown for longer than a segment, are there and empty.
     fn finish(&mut self, number: u32, table: &Table) -> Result<(), Ended> {
-        let next = self
-            .store
-            .lock()
-            .run
-            .filter(|view| view.id == self.job.run)
-            .map(|view| view.next);
-        for empty in next.unwrap_or(number)..number {
+        for empty in self.next()..number {
             self.complete(empty, &Table::default())?;
         }
         self.complete(number, table)
@@ -344,7 +435,7 @@ impl Cutter {
         // A file that changed while it was read may have given bytes of both states: none of them are served.
         let (path, revision) = &self.job.source;
         check_revision(path, *revision)?;
-        let run = self.job.run;
+        let (run, rung) = (self.job.run, self.rung);
         let store = self.store.clone();
         let open = self.open.remove(&number);
         let open = open.unwrap_or_else(|| Open {
@@ -359,7 +450,12 @@ impl Cutter {
                 blob.append(&open.sounds, &mut make_room)
                     .map_err(|e| ended_by(&e))?;
                 blob.append(&head, &mut make_room).map_err(|e| ended_by(&e))?;
-                (blob, head.len() as u64, "video/mp4")
+                let kind = if store.strand.video.is_some() {
+                    "video/mp4"
+                } else {
+                    "audio/mp4"
+                };
+                (blob, head.len() as u64, kind)
             }
             Some(layout) => (
                 transport(&store, run, layout, number, table, &open)?,
@@ -367,7 +463,7 @@ impl Cutter {
                 "video/mp2t",
             ),
         };
-        let etag = format!("{}-{run}-{number}", store.tag);
+        let etag = format!("{}-{run}-{rung}-{number}", store.tag);
         let len = blob.len();
         let segment = Arc::new(Segment {
             blob,
@@ -377,9 +473,9 @@ impl Cutter {
         });
         store.update(|state| {
             state.bytes_produced += len;
-            state.segments.insert(number, segment);
+            state.segments.insert((number, rung), segment);
             if let Some(view) = state.run.as_mut().filter(|view| view.id == run) {
-                view.next = view.next.max(number + 1);
+                view.next[rung] = view.next[rung].max(number + 1);
             }
         });
         Ok(())

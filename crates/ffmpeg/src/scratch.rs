@@ -18,7 +18,9 @@ pub(crate) const CHUNK: u64 = 128 << 10;
 /// The file and which of its chunks are taken.
 #[derive(Debug)]
 pub(crate) struct Scratch {
-    file: File,
+    file: Arc<File>,
+    /// The first of its chunks in the file.
+    base: u64,
     limit: u32,
     taken: Mutex<Taken>,
     freed: Condvar,
@@ -46,16 +48,23 @@ pub(crate) enum WriteError {
 }
 
 impl Scratch {
-    /// Scratch space of `limit` bytes in `dir`, rounded down to whole chunks.
-    pub(crate) fn create(dir: &Path, limit: u64) -> io::Result<Arc<Self>> {
-        let file = unnamed(dir)?;
-        let limit = u32::try_from(limit / CHUNK).unwrap_or(u32::MAX);
-        Ok(Arc::new(Self {
-            file,
-            limit,
-            taken: Mutex::default(),
-            freed: Condvar::new(),
-        }))
+    /// Scratch spaces of these many bytes, rounded down to whole chunks, next to each other in one file in `dir`.
+    pub(crate) fn create(dir: &Path, limits: &[u64]) -> io::Result<Vec<Arc<Self>>> {
+        let file = Arc::new(unnamed(dir)?);
+        let mut base = 0;
+        let space = |limit: &u64| {
+            let limit = u32::try_from(limit / CHUNK).unwrap_or(u32::MAX);
+            let space = Self {
+                file: file.clone(),
+                base,
+                limit,
+                taken: Mutex::default(),
+                freed: Condvar::new(),
+            };
+            base += u64::from(limit);
+            Arc::new(space)
+        };
+        Ok(limits.iter().map(space).collect())
     }
 
     /// Bytes that are taken.
@@ -210,7 +219,7 @@ impl Blob {
 
     /// Where byte `at` of the blob lies in the file.
     fn place(&self, at: u64) -> u64 {
-        u64::from(self.chunks[(at / CHUNK) as usize]) * CHUNK + at % CHUNK
+        (self.scratch.base + u64::from(self.chunks[(at / CHUNK) as usize])) * CHUNK + at % CHUNK
     }
 
     /// How many bytes from the start of `range` lie next to each other in the file.
@@ -251,6 +260,10 @@ impl io::Read for BlobReader<'_> {
 mod tests {
     use super::*;
 
+    fn one(dir: &Path, limit: u64) -> Arc<Scratch> {
+        Scratch::create(dir, &[limit]).unwrap().remove(0)
+    }
+
     fn never() -> Room {
         Room::GiveUp
     }
@@ -258,7 +271,7 @@ mod tests {
     #[test]
     fn the_limit_holds_and_freed_chunks_are_used_again() {
         let dir = tempfile::tempdir().unwrap();
-        let scratch = Scratch::create(dir.path(), 3 * CHUNK + 5).unwrap();
+        let scratch = one(dir.path(), 3 * CHUNK + 5);
         assert_eq!(scratch.limit(), 3 * CHUNK);
         let mut first = Blob::new(scratch.clone());
         first.append(&vec![1; CHUNK as usize + 1], &mut never).unwrap();
@@ -284,7 +297,7 @@ mod tests {
     #[test]
     fn a_writer_without_room_goes_on_once_a_reader_lets_go() {
         let dir = tempfile::tempdir().unwrap();
-        let scratch = Scratch::create(dir.path(), CHUNK).unwrap();
+        let scratch = one(dir.path(), CHUNK);
         let mut held = Blob::new(scratch.clone());
         held.append(&[7; 10], &mut never).unwrap();
         let (waiting, waits) = std::sync::mpsc::sync_channel(1);
@@ -306,7 +319,7 @@ mod tests {
     #[test]
     fn reading_past_the_end_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
-        let mut blob = Blob::new(Scratch::create(dir.path(), CHUNK).unwrap());
+        let mut blob = Blob::new(one(dir.path(), CHUNK));
         blob.append(b"abc", &mut never).unwrap();
         assert!(blob.read_at(&mut [0; 4], 0).is_err());
         assert!(blob.read_at(&mut [0; 1], 3).is_err());

@@ -1,4 +1,4 @@
-//! What an execution has made and what is asked of it: the state that its supervisor, its reader thread and
+//! What a strand of an execution has made and what is asked of it: the state that its supervisor, its reader thread and
 //! its viewers share. The lock is held for bookkeeping only, never over IO.
 
 use std::collections::BTreeMap;
@@ -9,12 +9,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use ether_encoder::{ByteStream, Ended, Pieces, Resource, Served, ServedMedia};
+use ether_encoder::{ByteStream, Ended, MOST_RUNGS, Pieces, Served, ServedMedia};
 use ether_media::{Ticks, Timeline};
+use ether_types::Monotonic;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use crate::scratch::{Blob, Room, Scratch};
+use crate::strand::{RungSet, Strand};
 
 /// Media time that is made ahead of what the viewer asked for last.
 const AHEAD: Ticks = Ticks(30 * Ticks::HZ);
@@ -55,12 +57,42 @@ impl Segment {
 pub(crate) struct RunView {
     pub(crate) id: u64,
     pub(crate) start: u32,
-    /// The lowest segment that it has not finished.
-    pub(crate) next: u32,
+    /// The rungs that it makes.
+    pub(crate) rungs: RungSet,
+    /// The lowest segment that it has not finished, of each rung.
+    pub(crate) next: [u32; MOST_RUNGS],
     /// The highest segment that it has begun.
     pub(crate) position: u32,
     pub(crate) held: bool,
     pub(crate) produced: Option<Ticks>,
+}
+
+impl RunView {
+    /// The lowest segment that some rung of the run lacks.
+    pub(crate) fn behind(&self) -> u32 {
+        self.rungs
+            .iter()
+            .map(|rung| self.next[rung])
+            .min()
+            .unwrap_or(self.start)
+    }
+}
+
+/// What a strand makes and viewers ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Piece {
+    /// The initialization segment of a rung.
+    Init { rung: usize },
+    /// A segment of a rung.
+    Segment { number: u32, rung: usize },
+}
+
+impl Piece {
+    pub(crate) fn rung(self) -> usize {
+        match self {
+            Self::Init { rung } | Self::Segment { rung, .. } => rung,
+        }
+    }
 }
 
 /// How a run failed, for those who wait for what it was to make.
@@ -74,8 +106,10 @@ pub(crate) struct Failure {
 /// Everything that changes.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    pub(crate) init: Option<Bytes>,
-    pub(crate) segments: BTreeMap<u32, Arc<Segment>>,
+    /// The initialization segment of each rung.
+    pub(crate) inits: [Option<Bytes>; MOST_RUNGS],
+    /// By number, then by rung.
+    pub(crate) segments: BTreeMap<(u32, usize), Arc<Segment>>,
     pub(crate) run: Option<RunView>,
     /// Runs started so far; the newest has this number.
     pub(crate) runs: u64,
@@ -85,23 +119,25 @@ pub(crate) struct State {
     pub(crate) cursor: u32,
     pub(crate) requested: Option<u32>,
     /// Who waits for what; a higher ticket asked later.
-    pub(crate) wants: BTreeMap<u64, Resource>,
+    pub(crate) wants: BTreeMap<u64, Piece>,
     pub(crate) tickets: u64,
     /// Where the source turned out to end, when it is before the presentation does.
     pub(crate) source_end: Option<Ticks>,
     pub(crate) failure: Option<Failure>,
     pub(crate) ended: Option<Ended>,
     pub(crate) bytes_produced: u64,
-    /// Whether the representation has sound, whatever a single run carries.
-    pub(crate) has_sound: bool,
+    /// The rungs of the newest run, and when a run was last started for one that its predecessor did not make.
+    pub(crate) last_rungs: Option<RungSet>,
+    pub(crate) switched: Option<Monotonic>,
     pub(crate) sealed: bool,
     pub(crate) retired: bool,
     pub(crate) log: Vec<String>,
 }
 
-/// The shared state of one execution.
+/// The shared state of one strand of an execution.
 #[derive(Debug)]
 pub(crate) struct Store {
+    pub(crate) strand: Strand,
     pub(crate) timeline: Arc<Timeline>,
     pub(crate) scratch: Arc<Scratch>,
     /// Random part of every entity tag, so that bytes of another execution never share one.
@@ -116,13 +152,14 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    pub(crate) fn new(timeline: Arc<Timeline>, scratch: Arc<Scratch>, tag: String, first: u32) -> Self {
+    pub(crate) fn new(strand: Strand, scratch: Arc<Scratch>, tag: String, first: u32) -> Self {
         let state = State {
             cursor: first,
             ..State::default()
         };
         Self {
-            timeline,
+            timeline: strand.timeline.clone(),
+            strand,
             scratch,
             tag,
             state: Mutex::new(state),
@@ -192,7 +229,7 @@ impl Store {
             if let Some(view) = state.run.as_mut().filter(|view| view.id == run) {
                 view.held = victim.is_none();
             }
-            victim.and_then(|number| state.segments.remove(&number))
+            victim.and_then(|key| state.segments.remove(&key))
         };
         // Its chunks come back when the last reader lets go of it, which may be now.
         match victim {
@@ -205,45 +242,51 @@ impl Store {
     }
 
     /// The finished segment that is needed least: far behind the viewer first, then far ahead.
-    fn victim(&self, state: &State) -> Option<u32> {
+    fn victim(&self, state: &State) -> Option<(u32, usize)> {
         let keep_from = state.cursor.saturating_sub(BEHIND);
-        let behind = state.segments.range(..keep_from).next().map(|(n, _)| *n);
+        let before = |number: u32| state.segments.range(..(number, 0)).next().map(|(key, _)| *key);
         let beyond = self.allowed(state.cursor);
         let ahead = || {
             state
                 .segments
-                .range(beyond.saturating_add(1)..)
+                .range((beyond.saturating_add(1), 0)..)
                 .next_back()
-                .map(|(n, _)| *n)
+                .map(|(key, _)| *key)
         };
-        let nearly = || state.segments.range(..state.cursor).next().map(|(n, _)| *n);
-        behind.or_else(ahead).or_else(nearly)
+        before(keep_from).or_else(ahead).or_else(|| before(state.cursor))
     }
 
-    /// A finished resource, pinned.
-    pub(crate) fn finished(&self, resource: Resource) -> Option<Served> {
+    /// A finished piece, pinned.
+    pub(crate) fn finished(&self, piece: Piece) -> Option<Served> {
         let state = self.lock();
-        match resource {
-            Resource::Init { .. } => {
-                let bytes = state.init.clone()?;
-                let etag = format!("{}-i", self.tag);
-                Some(Served {
-                    len: bytes.len() as u64,
-                    etag,
-                    content_type: "video/mp4",
-                    media: Box::new(InitMedia(bytes)),
-                })
+        match piece {
+            Piece::Init { rung } => {
+                let bytes = state.inits.get(rung)?.clone()?;
+                let etag = format!("{}-i{rung}", self.tag);
+                Some(served_init(bytes, etag, self.strand.video.is_some()))
             }
-            Resource::Segment { number, .. } => {
-                let segment = state.segments.get(&number)?.clone();
-                Some(Served {
-                    len: segment.blob.len(),
-                    etag: segment.etag.clone(),
-                    content_type: segment.content_type,
-                    media: Box::new(SegmentMedia(segment)),
-                })
-            }
+            Piece::Segment { number, rung } => Some(served_segment(state.segments.get(&(number, rung))?)),
         }
+    }
+}
+
+/// An initialization segment as it is sent.
+pub(crate) fn served_init(bytes: Bytes, etag: String, picture: bool) -> Served {
+    Served {
+        len: bytes.len() as u64,
+        etag,
+        content_type: if picture { "video/mp4" } else { "audio/mp4" },
+        media: Box::new(InitMedia(bytes)),
+    }
+}
+
+/// A segment as it is sent.
+pub(crate) fn served_segment(segment: &Arc<Segment>) -> Served {
+    Served {
+        len: segment.blob.len(),
+        etag: segment.etag.clone(),
+        content_type: segment.content_type,
+        media: Box::new(SegmentMedia(segment.clone())),
     }
 }
 

@@ -335,7 +335,7 @@ pub struct Color {
 }
 
 /// The kind of dynamic range a picture has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MasteringKind {
     /// Standard dynamic range.

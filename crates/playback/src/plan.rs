@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ether_encoder::{
-    AudioCodec, AudioEncode, AudioTrack, Capabilities, Input, Protocol, Request, SegmentContainer,
-    Unsupported, VideoCodec, VideoEncode, VideoTrack,
+    AudioCodec, AudioEncode, AudioTrack, Capabilities, Device, Input, Protocol, Request, Rung,
+    SegmentContainer, Unsupported, VideoCodec, VideoEncode, VideoTrack,
 };
-use ether_media::Ticks;
 use ether_media::decision::{
     self, AudioAction, AudioDecision, CannotPlay, Client, Decision, SegmentKind, VideoAction, VideoDecision,
     Wishes,
 };
+use ether_media::{MasteringKind, Ticks};
 
 use crate::cost;
 use crate::playlist::{self, Packaging, Presentation, Shown};
@@ -187,7 +187,8 @@ fn making(
         protocol: Protocol::Hls { container },
         timeline: Arc::new(decision.timeline.clone()),
         video: decision.video.as_ref().map(video_track).transpose()?,
-        audio: decision.audio.as_ref().map(audio_track),
+        audio: Vec::from_iter(decision.audio.as_ref().map(audio_track)),
+        subtitle: None,
     };
     ether_encoder::supports_request(&request, capabilities)?;
     let input = Input::File {
@@ -209,12 +210,17 @@ fn video_track(video: &VideoDecision) -> Result<VideoTrack, PlanError> {
         VideoAction::Encode(target) if target.tone_map => return Err(PlanError::ToneMappingMissing),
         VideoAction::Encode(target) => ether_encoder::VideoAction::Encode(VideoEncode {
             codec: VideoCodec::H264,
-            width: target.width,
-            height: target.height,
-            max_bit_rate: target.max_bit_rate,
+            device: Device::Software,
+            rungs: vec![Rung {
+                width: target.width,
+                height: target.height,
+                max_bit_rate: target.max_bit_rate,
+                level: target.level,
+            }],
             frame_rate: video.frame_rate.map(Into::into),
             deinterlace: target.deinterlace,
-            level: target.level,
+            range: MasteringKind::Sdr,
+            burn: None,
         }),
     };
     Ok(VideoTrack {
@@ -289,13 +295,14 @@ mod tests {
             panic!("copied")
         };
         let text = text(&plan);
+        let rung = &video.rungs[0];
         assert!(
-            text.contains(&format!("CODECS=\"avc1.6400{:02x},", video.level)),
+            text.contains(&format!("CODECS=\"avc1.6400{:02x},", rung.level)),
             "{text}"
         );
-        assert!(text.contains(&format!("RESOLUTION={}x{}", video.width, video.height)));
+        assert!(text.contains(&format!("RESOLUTION={}x{}", rung.width, rung.height)));
         assert!(
-            number(&text, ":BANDWIDTH=") > video.max_bit_rate,
+            number(&text, ":BANDWIDTH=") > rung.max_bit_rate,
             "the container adds to it"
         );
         assert!(matches!(making.request.timeline.cut(), Cut::Grid { .. }));

@@ -465,6 +465,14 @@ impl Execution for Puppet {
         finished.then(|| self.served(resource))
     }
 
+    fn reaches(&self, _: Resource) -> bool {
+        true
+    }
+
+    fn stream(&self) -> BoxFuture<'_, Result<ether_encoder::ByteStream, ServeError>> {
+        Box::pin(std::future::ready(Err(ServeError::OtherProtocol)))
+    }
+
     fn control(&self, control: Control) -> BoxFuture<'_, Result<(), StartError>> {
         self.controls.lock().unwrap().push(control);
         Box::pin(async { Ok(()) })

@@ -6,15 +6,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ether_encoder::{
-    AudioAction, AudioCodec, AudioEncode, AudioTrack, Protocol, Request, SegmentContainer, VideoAction,
-    VideoCodec, VideoEncode, VideoTrack,
+    AudioAction, AudioCodec, AudioEncode, AudioTrack, Device, Protocol, Request, Rung, SegmentContainer,
+    VideoAction, VideoCodec, VideoEncode, VideoTrack,
 };
 use ether_media::{
-    AudioFacts, Codec, Container, Facts, FactsSource, Gap, Keyframes, Rational, Stream, StreamKind, Ticks,
-    Timeline, VideoFacts,
+    AudioFacts, Codec, Container, Facts, FactsSource, Gap, Keyframes, MasteringKind, Rational, Stream,
+    StreamKind, Ticks, Timeline, VideoFacts,
 };
 
 use crate::plan::plan;
+use crate::strand::{RungSet, Strand};
 
 const FILM: Rational = Rational {
     num: 24_000,
@@ -86,12 +87,17 @@ fn request(facts: Facts, copy_video: bool, copy_audio: bool, deinterlace: bool) 
     };
     let encode = VideoEncode {
         codec: VideoCodec::H264,
-        width: 1280,
-        height: 720,
-        max_bit_rate: 3_000_000,
+        device: Device::Software,
+        rungs: vec![Rung {
+            width: 1280,
+            height: 720,
+            max_bit_rate: 3_000_000,
+            level: 31,
+        }],
         frame_rate: Some(FILM.into()),
         deinterlace,
-        level: 31,
+        range: MasteringKind::Sdr,
+        burn: None,
     };
     let aac = AudioEncode {
         codec: AudioCodec::Aac,
@@ -113,20 +119,32 @@ fn request(facts: Facts, copy_video: bool, copy_audio: bool, deinterlace: bool) 
                 VideoAction::Encode(encode)
             },
         }),
-        audio: Some(AudioTrack {
+        audio: vec![AudioTrack {
             stream: 1,
             action: if copy_audio {
                 AudioAction::Copy
             } else {
                 AudioAction::Encode(aac)
             },
-        }),
+        }],
+        subtitle: None,
     }
 }
 
 #[track_caller]
 fn golden(name: &str, request: &Request, first: u32, attempt: u32) {
-    let plan = plan(request, first, attempt, OsStr::new("/films/-odd 'name' 100%.mkv"));
+    golden_strand(name, &Strand::all(request)[0], RungSet::one(0), first, attempt);
+}
+
+#[track_caller]
+fn golden_strand(name: &str, strand: &Strand, rungs: RungSet, first: u32, attempt: u32) {
+    let plan = plan(
+        strand,
+        rungs,
+        first,
+        attempt,
+        OsStr::new("/films/-odd 'name' 100%.mkv"),
+    );
     let words = plan.args.iter().map(|a| a.to_str().unwrap().to_owned());
     let text: String = words.collect::<Vec<_>>().join("\n") + "\n";
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -258,8 +276,40 @@ fn a_very_long_film_is_encoded_in_parts_that_fit_an_argument() {
     let mut film = request(facts(Container::Matroska, 20.0), false, true, false);
     let hours = Timeline::grid(Ticks::ZERO, seconds(24.0 * 3600.0), seconds(1.0), Some(FILM)).unwrap();
     film.timeline = Arc::new(hours);
-    let plan = plan(&film, 10, 0, OsStr::new("film.mkv"));
+    let strand = &Strand::all(&film)[0];
+    let plan = plan(strand, RungSet::one(0), 10, 0, OsStr::new("film.mkv"));
     assert_eq!(plan.until, Some(6_010));
     let longest = plan.args.iter().map(|a| a.len()).max().unwrap();
     assert!(longest < 128 << 10, "an argument of {longest} bytes");
+}
+
+/// Four qualities of one picture come out of one decoding; two of them likewise; each sound has its own process.
+#[test]
+fn ladders() {
+    let mut film = request(facts(Container::Matroska, 20.0), false, false, true);
+    if let Some(VideoTrack {
+        action: VideoAction::Encode(encode),
+        ..
+    }) = &mut film.video
+    {
+        let rung = |width, height, max_bit_rate, level| Rung {
+            width,
+            height,
+            max_bit_rate,
+            level,
+        };
+        encode.rungs.extend([
+            rung(960, 540, 2_000_000, 31),
+            rung(640, 360, 900_000, 30),
+            rung(416, 234, 300_000, 21),
+        ]);
+    }
+    let strands = Strand::all(&film);
+    assert_eq!(strands.len(), 2);
+    assert_eq!(strands[0].representations, [0, 1, 2, 3]);
+    assert_eq!(strands[1].representations, [4]);
+    let all = (0..4).map(RungSet::one).fold(RungSet::default(), RungSet::with);
+    golden_strand("ladder-all", &strands[0], all, 2, 0);
+    golden_strand("ladder-third", &strands[0], RungSet::one(2), 0, 0);
+    golden_strand("ladder-sound", &strands[1], RungSet::one(0), 2, 0);
 }
