@@ -239,7 +239,7 @@ impl Playback {
 
     fn explain(&self, error: ServeError) -> MediaError {
         match error {
-            ServeError::NoSuchResource { .. } => MediaError::NoSuchResource,
+            ServeError::NoSuchResource { .. } | ServeError::OtherProtocol => MediaError::NoSuchResource,
             ServeError::SourceEnded { at } => {
                 self.note(Refused::ended(self.clock.now(), &Ended::SourceTruncated { at }));
                 MediaError::SourceEnded { at }
