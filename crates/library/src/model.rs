@@ -340,7 +340,7 @@ impl Summary {
         });
         Some(Self {
             kind,
-            duration_ms: facts.duration.map(|d| d.as_millis().max(0)),
+            duration_ms: facts.playing_time().map(|d| d.as_millis().max(0)),
             width: size.map(|(w, _)| i64::from(w)),
             height: size.map(|(_, h)| i64::from(h)),
             video: video.map(|v| clean(v.codec.as_str())),

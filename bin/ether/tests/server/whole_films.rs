@@ -55,6 +55,12 @@ async fn check(name: &str, wish: Value, actions: Actions, sound: Sound) {
     agrees_in_pictures(&play, &mine, &source);
     agrees_in_sound(&play, &mine, &source, sound);
     segments_follow_the_list(&play, &taken, &mine);
+    let listed = server.film(name).await["durationMs"].as_f64().unwrap() / 1_000.0;
+    assert!(
+        (listed - play.list.length()).abs() < source.video.longest_step(),
+        "{listed} s are listed, {} s are played",
+        play.list.length()
+    );
     play.stop().await;
     server.rests().await;
     server.stop().await;

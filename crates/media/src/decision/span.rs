@@ -21,6 +21,14 @@ impl Span {
     }
 }
 
+impl Facts {
+    /// How long the file plays for whoever chooses nothing: the main picture with the main sound. The file's own
+    /// duration may be another, as subtitles that end after everything else count there too.
+    pub fn playing_time(&self) -> Option<Ticks> {
+        of(self, self.main_video(), self.main_audio()).map(|span| span.length)
+    }
+}
+
 /// The span of the chosen streams, where their end is known or the file's is.
 pub(super) fn of(facts: &Facts, video: Option<&Stream>, audio: Option<&Stream>) -> Option<Span> {
     let origin = video.or(audio)?.start.unwrap_or(facts.start);

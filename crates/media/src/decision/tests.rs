@@ -119,6 +119,26 @@ fn why(decision: &Decision) -> &'static str {
 }
 
 #[test]
+fn what_a_list_says_of_a_length_is_what_is_played() {
+    let mut film = film();
+    let subtitle = StreamKind::Subtitle(crate::facts::SubtitleFacts::default());
+    let mut titles = stream(2, Codec::Other("mov_text".into()), "", subtitle);
+    titles.duration = Some(seconds(90.0));
+    film.streams.push(titles);
+    film.duration = Some(seconds(90.0));
+    assert_eq!(film.playing_time(), Some(seconds(60.0)));
+    let played = decide(&film, &browser(), &Wishes::default()).unwrap();
+    assert_eq!(Some(played.timeline.end()), film.playing_time());
+    film.streams.truncate(1);
+    film.streams[0].duration = None;
+    assert_eq!(
+        film.playing_time(),
+        Some(seconds(90.0)),
+        "where no stream says, the file does"
+    );
+}
+
+#[test]
 fn a_film_that_browsers_play_is_copied_with_bounds_at_its_keyframes() {
     let decision = plain(&film());
     assert_eq!(decision.mode, Mode::Copy);
