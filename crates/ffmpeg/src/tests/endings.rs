@@ -6,7 +6,7 @@ use std::time::Duration;
 use ether_encoder::{Encoder, EncoderState, Ended, SegmentContainer, ServeError};
 use ether_media::Ticks;
 
-use super::film::{COPY, ENCODE, Film, INIT, Make, Shape, Studio, clip, fetch, segment};
+use super::film::{COPY, ENCODE, Film, INIT, Make, Shape, Studio, clip, fetch, ffmpegs_reading, segment};
 
 const ROOMY: u64 = 512 << 20;
 
@@ -192,25 +192,6 @@ async fn a_killed_encoder_is_reported_and_the_next_request_starts_another() {
     assert!(fetch(&*execution, segment(3)).await.is_ok());
     studio.close(execution).await;
     assert!(ffmpegs_reading(&film.path).is_empty());
-}
-
-/// FFmpeg processes of this test process that have `path` among their arguments.
-fn ffmpegs_reading(path: &std::path::Path) -> Vec<rustix::process::Pid> {
-    let wanted = path.as_os_str().as_encoded_bytes();
-    let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    numbers
-        .filter(|pid| {
-            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            let parent = stat
-                .rsplit(") ")
-                .next()
-                .and_then(|rest| rest.split(' ').nth(1)?.parse::<u32>().ok());
-            parent == Some(std::process::id()) && line.windows(wanted.len()).any(|part| part == wanted)
-        })
-        .filter_map(rustix::process::Pid::from_raw)
-        .collect()
 }
 
 #[tokio::test]

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ether_encoder::{
-    AudioAction, AudioCodec, AudioEncode, AudioTrack, Device, Encoder, Execution, Input, Protocol, Request,
-    Resource, Rung, SegmentContainer, ServeError, Start, VideoAction, VideoCodec, VideoEncode, VideoTrack,
+    AudioAction, AudioCodec, AudioEncode, AudioTrack, Encoder, Execution, Input, Protocol, Request, Resource,
+    SegmentContainer, ServeError, Start, VideoAction, VideoCodec, VideoEncode, VideoTrack,
 };
-use ether_media::{Facts, FileReader, Limits, MasteringKind, Ticks, Timeline, read_facts};
+use ether_media::{Facts, FileReader, Limits, Ticks, Timeline, read_facts};
 use ether_process::{Config, Processes};
 use ether_types::{Clock, SystemClock};
 
@@ -91,17 +91,12 @@ impl Film {
         let encode = |v: &ether_media::VideoFacts| {
             VideoAction::Encode(VideoEncode {
                 codec: VideoCodec::H264,
-                device: Device::Software,
-                rungs: vec![Rung {
-                    width: v.width & !1,
-                    height: v.height & !1,
-                    max_bit_rate: 4_000_000,
-                    level: 40,
-                }],
+                width: v.width & !1,
+                height: v.height & !1,
+                max_bit_rate: 4_000_000,
                 frame_rate: v.frame_rate.map(Into::into),
                 deinterlace: false,
-                range: MasteringKind::Sdr,
-                burn: None,
+                level: 40,
             })
         };
         let aac = AudioEncode {
@@ -124,15 +119,14 @@ impl Film {
                     encode(v.video().unwrap())
                 },
             }),
-            audio: Vec::from_iter(self.facts.main_audio().map(|a| AudioTrack {
+            audio: self.facts.main_audio().map(|a| AudioTrack {
                 stream: a.index,
                 action: if make.copy_audio {
                     AudioAction::Copy
                 } else {
                     AudioAction::Encode(aac)
                 },
-            })),
-            subtitle: None,
+            }),
         }
     }
 }
@@ -173,8 +167,12 @@ impl Studio {
     }
 
     pub(crate) async fn with(ffmpeg: &Path) -> Self {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let processes = Processes::start(Config::unguarded(clock.clone())).unwrap();
+        Self::timed(ffmpeg, Arc::new(SystemClock::new())).await
+    }
+
+    /// An encoder that lives by `clock`; its processes end in the machine's own time all the same.
+    pub(crate) async fn timed(ffmpeg: &Path, clock: Arc<dyn Clock>) -> Self {
+        let processes = Processes::start(Config::unguarded(Arc::new(SystemClock::new()))).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let (spawner, cache) = (processes.spawner(), dir.path().join("inventory.json"));
         let options = LocalOptions {
@@ -333,4 +331,23 @@ impl Shape {
     pub(crate) fn first_shown(&self) -> Option<i64> {
         self.pictures.iter().map(|p| p.1).min()
     }
+}
+
+/// FFmpeg processes of this test process that have `path` among their arguments.
+pub(crate) fn ffmpegs_reading(path: &Path) -> Vec<rustix::process::Pid> {
+    let wanted = path.as_os_str().as_encoded_bytes();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    numbers
+        .filter(|pid| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let parent = stat
+                .rsplit(") ")
+                .next()
+                .and_then(|rest| rest.split(' ').nth(1)?.parse::<u32>().ok());
+            parent == Some(std::process::id()) && line.windows(wanted.len()).any(|part| part == wanted)
+        })
+        .filter_map(rustix::process::Pid::from_raw)
+        .collect()
 }
