@@ -34,6 +34,33 @@ async fn brightness(house: &House, jpeg: &[u8]) -> u8 {
     tool(house, "ffmpeg", &args).await[0]
 }
 
+/// How far brightness goes from its mean, by FFmpeg's own reading of the JPEG.
+async fn spread(house: &House, jpeg: &[u8]) -> f64 {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("picture.jpg");
+    std::fs::write(&path, jpeg).unwrap();
+    let path = path.to_str().unwrap();
+    let args = [
+        "-v",
+        "error",
+        "-i",
+        path,
+        "-vf",
+        "format=gray",
+        "-f",
+        "rawvideo",
+        "-",
+    ];
+    let samples = tool(house, "ffmpeg", &args).await;
+    let count = samples.len() as f64;
+    let mean = samples.iter().map(|s| f64::from(*s)).sum::<f64>() / count;
+    let squares = samples
+        .iter()
+        .map(|s| (f64::from(*s) - mean).powi(2))
+        .sum::<f64>();
+    (squares / count).sqrt()
+}
+
 #[tokio::test]
 async fn every_file_with_a_film_or_a_cover_has_a_picture() {
     let house = house();
@@ -72,6 +99,41 @@ async fn a_black_opening_is_passed_over() {
     let jpeg = picture(&house, &path, Ticks::from_secs_f64(12.0)).await;
     let grey = brightness(&house, &jpeg).await;
     assert!(grey > 128, "brightness {grey}");
+    house.processes.shutdown().await;
+}
+
+/// A film of two plain stretches with something to see between them.
+async fn mostly_plain(house: &House, dir: &Path, colour: &str, lengths: [u32; 3]) -> PathBuf {
+    let path = dir.join(format!("{colour}.mp4"));
+    let plain = |seconds: u32| format!("color={colour}:s=160x90:r=5:d={seconds}[p{seconds}]");
+    let [before, between, after] = lengths;
+    let graph = format!(
+        "{};{};testsrc2=s=160x90:r=5:d={between}[x];[p{before}][x][p{after}]concat=n=3",
+        plain(before),
+        plain(after)
+    );
+    let out = path.to_str().unwrap();
+    let encode = ["-c:v", "libx264", "-preset", "ultrafast", "-g", "10", "-y", out];
+    let args = [&["-v", "error", "-filter_complex", &graph][..], &encode].concat();
+    tool(house, "ffmpeg", &args).await;
+    path
+}
+
+#[tokio::test]
+async fn plain_stretches_are_passed_over_wherever_they_are() {
+    let house = house();
+    let dir = tempfile::tempdir().unwrap();
+    // Where the look begins it is plain: within its reach there is more to see; out of its reach; before it.
+    for (colour, at, lengths) in [
+        ("white", 12.0, [30, 8, 22]),
+        ("gray", 40.0, [300, 100, 101]),
+        ("black", 30.0, [4, 8, 48]),
+    ] {
+        let path = mostly_plain(&house, dir.path(), colour, lengths).await;
+        let jpeg = picture(&house, &path, Ticks::from_secs_f64(at)).await;
+        let spread = spread(&house, &jpeg).await;
+        assert!(spread > 20.0, "{colour}: brightness varies by {spread}");
+    }
     house.processes.shutdown().await;
 }
 
