@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ether_encoder::{
-    AudioAction, AudioCodec, AudioEncode, AudioTrack, Encoder, Execution, Input, Protocol, Request, Resource,
-    SegmentContainer, ServeError, Start, VideoAction, VideoCodec, VideoEncode, VideoTrack,
+    AudioAction, AudioCodec, AudioEncode, AudioTrack, Device, Encoder, Execution, Input, Protocol, Request,
+    Resource, Rung, SegmentContainer, ServeError, Start, VideoAction, VideoCodec, VideoEncode, VideoTrack,
 };
-use ether_media::{Facts, FileReader, Limits, Ticks, Timeline, read_facts};
+use ether_media::{Facts, FileReader, Limits, MasteringKind, Ticks, Timeline, read_facts};
 use ether_process::{Config, Processes};
 use ether_types::{Clock, SystemClock};
 
@@ -91,12 +91,17 @@ impl Film {
         let encode = |v: &ether_media::VideoFacts| {
             VideoAction::Encode(VideoEncode {
                 codec: VideoCodec::H264,
-                width: v.width & !1,
-                height: v.height & !1,
-                max_bit_rate: 4_000_000,
+                device: Device::Software,
+                rungs: vec![Rung {
+                    width: v.width & !1,
+                    height: v.height & !1,
+                    max_bit_rate: 4_000_000,
+                    level: 40,
+                }],
                 frame_rate: v.frame_rate.map(Into::into),
                 deinterlace: false,
-                level: 40,
+                range: MasteringKind::Sdr,
+                burn: None,
             })
         };
         let aac = AudioEncode {
@@ -119,14 +124,15 @@ impl Film {
                     encode(v.video().unwrap())
                 },
             }),
-            audio: self.facts.main_audio().map(|a| AudioTrack {
+            audio: Vec::from_iter(self.facts.main_audio().map(|a| AudioTrack {
                 stream: a.index,
                 action: if make.copy_audio {
                     AudioAction::Copy
                 } else {
                     AudioAction::Encode(aac)
                 },
-            }),
+            })),
+            subtitle: None,
         }
     }
 }

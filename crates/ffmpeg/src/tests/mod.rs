@@ -3,5 +3,6 @@
 mod endings;
 mod film;
 mod invariant;
+mod ladder;
 mod plans;
 mod stalls;
