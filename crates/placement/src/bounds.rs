@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ether_types::ScopeName;
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 /// A value outside its range. Nothing was changed.
@@ -34,8 +35,8 @@ impl Invalid {
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident, $field:literal, $min:literal ..= $max:literal, $range:literal) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "u64", into = "u64")]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        #[serde(into = "u64")]
         pub struct $name(u64);
 
         impl $name {
@@ -66,6 +67,12 @@ macro_rules! number {
             type Error = Invalid;
             fn try_from(value: u64) -> Result<Self, Invalid> {
                 Self::new(value)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                Self::new(whole(from, $field, $range)?).map_err(D::Error::custom)
             }
         }
 
@@ -100,6 +107,47 @@ number! {
     PageSize, "page size", 1..=1_000, "1 to 1000"
 }
 
+/// A whole number, or an error that names `field` and its `range` whatever stands there instead.
+pub(crate) fn whole<'de, D: Deserializer<'de>>(
+    from: D,
+    field: &'static str,
+    range: &'static str,
+) -> Result<u64, D::Error> {
+    struct Whole {
+        field: &'static str,
+        range: &'static str,
+    }
+    impl Whole {
+        fn refuse<E: serde::de::Error>(&self, value: impl std::fmt::Display) -> Result<u64, E> {
+            Err(E::custom(Invalid::new(self.field, self.range, value)))
+        }
+    }
+    impl Visitor<'_> for Whole {
+        type Value = u64;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "{} of {}", self.field, self.range)
+        }
+        fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<u64, E> {
+            Ok(value)
+        }
+        fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<u64, E> {
+            u64::try_from(value).or_else(|_| self.refuse(value))
+        }
+        // A form that has wider numbers, or reads what is too large as an approximate one.
+        fn visit_u128<E: serde::de::Error>(self, value: u128) -> Result<u64, E> {
+            self.refuse(value)
+        }
+        fn visit_i128<E: serde::de::Error>(self, value: i128) -> Result<u64, E> {
+            self.refuse(value)
+        }
+        fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<u64, E> {
+            self.refuse(value)
+        }
+    }
+    from.deserialize_u64(Whole { field, range })
+}
+
 impl Quota {
     /// The smallest fleet ceiling (P19).
     pub const CEILING_MIN: u64 = 4_096;
@@ -120,9 +168,18 @@ impl Quota {
 }
 
 /// The length of a first lease: more than zero, at most an hour; the ledger's own maximum may be lower.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "u64", into = "u64")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(into = "u64")]
 pub struct Lease(Duration);
+
+const LEASE: &str = "1 us to 1 h in whole microseconds";
+
+impl<'de> Deserialize<'de> for Lease {
+    /// From microseconds.
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Self::try_from(whole(from, "lease", LEASE)?).map_err(D::Error::custom)
+    }
+}
 
 impl Lease {
     /// Accepts a duration in whole microseconds.
@@ -134,11 +191,7 @@ impl Lease {
         if whole && !length.is_zero() && length <= Duration::from_secs(3600) {
             Ok(Self(length))
         } else {
-            Err(Invalid::new(
-                "lease",
-                "1 us to 1 h in whole microseconds",
-                format!("{length:?}"),
-            ))
+            Err(Invalid::new("lease", LEASE, format!("{length:?}")))
         }
     }
 
@@ -164,9 +217,34 @@ impl From<Lease> for u64 {
 
 /// What an assignment takes: 1 to 16 distinct scopes with their units, in one order whatever order they
 /// came in.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Vec<(ScopeName, Units)>", into = "Vec<(ScopeName, Units)>")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(into = "Vec<(ScopeName, Units)>")]
 pub struct Claims(BTreeMap<ScopeName, Units>);
+
+impl<'de> Deserialize<'de> for Claims {
+    /// From a list of pairs, of which no more are read than may be.
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Pairs;
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = Claims;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("claims of 1 to 16 scopes, each with its units")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Claims, A::Error> {
+                let mut claims = Vec::new();
+                while let Some(claim) = from.next_element()? {
+                    claims.push(claim);
+                    if claims.len() > Claims::MAX {
+                        break;
+                    }
+                }
+                Claims::new(claims).map_err(A::Error::custom)
+            }
+        }
+        from.deserialize_seq(Pairs)
+    }
+}
 
 impl Claims {
     /// The most scopes that one assignment may claim.

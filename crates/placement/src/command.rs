@@ -6,10 +6,11 @@ use ether_types::{
     BootId, ClusterId, Fence, Generation, NodeId, OperationId, Role, ScopeName, SessionId, TargetId,
     Timestamp,
 };
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::bounds::{Capacity, Claims, EvidenceBody, Invalid, Lease, Quota};
+use crate::bounds::{Capacity, Claims, EvidenceBody, Invalid, Lease, Quota, whole};
 use crate::evidence::{Author, EvidenceKind};
 
 /// One request, as the decision sees it.
@@ -152,10 +153,12 @@ pub struct Reserve {
     /// The incarnation of it that the caller means.
     pub target_boot: BootId,
     /// The role to use it in.
+    #[serde(deserialize_with = "role")]
     pub role: Role,
     /// The idempotency key: one for each new generation, kept for every retry.
     pub operation: OperationId,
     /// The session's durable generation as the caller knows it; zero for one that was never used.
+    #[serde(deserialize_with = "expected")]
     pub expected: Generation,
     /// Every scope of the target's role, and no other.
     pub claims: Claims,
@@ -184,11 +187,7 @@ impl ReserveRequest {
             ));
         }
         if reserve.expected.next().is_none() {
-            return Err(Invalid::new(
-                "expected generation",
-                "0 to 9223372036854775806",
-                reserve.expected,
-            ));
+            return Err(Invalid::new("expected generation", EXPECTED, reserve.expected));
         }
         let digest = digest(&reserve);
         Ok(Self { reserve, digest })
@@ -221,6 +220,21 @@ impl ReserveRequest {
     }
 }
 
+/// Accepts a fence that a reservation can have created: its generation is one or more.
+///
+/// # Errors
+/// [`Invalid`] names the range.
+pub fn check_fence(fence: &Fence) -> Result<(), Invalid> {
+    if fence.generation == Generation::NEVER {
+        return Err(Invalid::new(
+            "generation of a fence",
+            "1 to 9223372036854775807",
+            fence.generation,
+        ));
+    }
+    Ok(())
+}
+
 /// Accepts an instant as a deadline: after the epoch, so that no arithmetic on it can leave the range.
 ///
 /// # Errors
@@ -236,6 +250,20 @@ pub fn check_deadline(deadline: Timestamp) -> Result<Timestamp, Invalid> {
             deadline.as_micros(),
         ))
     }
+}
+
+/// The generations that have a successor.
+const EXPECTED: &str = "0 to 9223372036854775806";
+
+fn expected<'de, D: Deserializer<'de>>(from: D) -> Result<Generation, D::Error> {
+    let number = whole(from, "expected generation", EXPECTED)?;
+    let generation = Generation::new(number).filter(|generation| generation.next().is_some());
+    generation.ok_or_else(|| D::Error::custom(Invalid::new("expected generation", EXPECTED, number)))
+}
+
+fn role<'de, D: Deserializer<'de>>(from: D) -> Result<Role, D::Error> {
+    let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
+    text.parse().map_err(D::Error::custom)
 }
 
 fn digest(reserve: &Reserve) -> String {

@@ -6,14 +6,14 @@
 //! 1. a pool's used units are the sum of the unretired claims on it;
 //! 2. granting never lifts a pool's used units over its capacity;
 //! 3. a session has at most one unretired generation, and generations only grow;
-//! 4. authority that has ended is never live again;
+//! 4. authority that was told to have ended is never live again, whatever the clock does;
 //! 5. only a retirement releases units: no passage of time does;
 //! 6. asking again for what was granted changes nothing.
 
-use ether_types::{Fence, Generation, Timestamp};
+use ether_types::{ClusterId, Fence, Generation, Timestamp};
 
 use crate::command::{Command, Expected, ReserveRequest, SetPool, SetTarget};
-use crate::evidence::{Author, StoredEvidence};
+use crate::evidence::{Author, EvidenceKind, PIECES, PIECES_OF_NODE, StoredEvidence};
 use crate::outcome::{
     Assignment, Authority, Ceiling, Difference, Joined, Mismatch, Outcome, PoolSet, QuotaReached, Raised,
     Record, Recorded, Refusal, Released, Renewed, Reserved, TargetSet,
@@ -43,11 +43,55 @@ pub enum Defect {
     Accounting,
 }
 
-/// Decides `command` on `state` at the database's instant `now`.
+/// Decides `command` on `state` at the database's instant `now`, or at the latest one that the ledger has acted
+/// on where that is later.
 ///
 /// # Errors
 /// [`Defect`], where the snapshot is not one that the ledger's own transactions can have left.
 pub fn decide(state: &State, command: &Command, now: Timestamp) -> Result<Decision, Defect> {
+    let now = now.max(state.meta.clock);
+    let ours = state.meta.cluster.as_ref() == Some(&state.own.cluster);
+    if !ours && !matches!(command, Command::Join) {
+        return Ok(answer(Outcome::Elsewhere(state.meta.cluster.clone())));
+    }
+    let mut decision = settle(state, command, now)?;
+    let unremembered = end_told(state, &decision.outcome)?.is_some_and(|end| end > state.meta.clock);
+    if unremembered || !decision.changes.is_empty() {
+        remember(state, now, &mut decision.changes);
+    }
+    Ok(decision)
+}
+
+/// The deadline that `outcome` tells to have passed.
+fn end_told(state: &State, outcome: &Outcome) -> Result<Option<Timestamp>, NotLoaded> {
+    Ok(match outcome {
+        Outcome::Renew(Renewed::Expired { deadline }) => Some(*deadline),
+        Outcome::Lookup(Some(record)) if record.authority == Authority::Expired => Some(record.deadline),
+        Outcome::Reserve(Reserved::Replayed(replayed)) if replayed.authority == Authority::Expired => {
+            let row = state.sessions.get(&replayed.fence.session)?;
+            row.map(|row| row.deadline)
+        }
+        _ => None,
+    })
+}
+
+/// Adds to `changes` that the ledger has acted on the instant `now`.
+fn remember(state: &State, now: Timestamp, changes: &mut Vec<Change>) {
+    if now <= state.meta.clock {
+        return;
+    }
+    for change in changes.iter_mut() {
+        if let Change::Meta(meta) = change {
+            meta.clock = now;
+            return;
+        }
+    }
+    let mut meta = state.meta.clone();
+    meta.clock = now;
+    changes.push(Change::Meta(meta));
+}
+
+fn settle(state: &State, command: &Command, now: Timestamp) -> Result<Decision, Defect> {
     match command {
         Command::SetPool(set) => set_pool(state, set),
         Command::SetTarget(set) => set_target(state, set),
@@ -141,23 +185,46 @@ fn authority(row: &Session, now: Timestamp) -> Authority {
     }
 }
 
+/// Why `fence` is not the one that a session's row holds in `cluster`'s ledger; `None` where it is.
+fn mismatch(cluster: &ClusterId, holds: Option<&Fence>, fence: &Fence) -> Option<Mismatch> {
+    if fence.cluster != *cluster {
+        let cluster = cluster.clone();
+        return Some(Mismatch::Foreign { cluster });
+    }
+    let Some(holds) = holds else {
+        return Some(Mismatch::Absent);
+    };
+    let current = holds.generation;
+    if current > fence.generation {
+        Some(Mismatch::Superseded { current })
+    } else if current < fence.generation {
+        Some(Mismatch::Absent)
+    } else {
+        (holds != fence).then(|| Mismatch::Conflict {
+            current: Box::new(holds.clone()),
+        })
+    }
+}
+
 /// The row of exactly this fence, or why there is none.
 fn held<'s>(state: &'s State, fence: &Fence) -> Result<Result<&'s Session, Mismatch>, NotLoaded> {
-    let Some(row) = state.sessions.get(&fence.session)? else {
-        return Ok(Err(Mismatch::Absent));
-    };
-    let current = row.fence.generation;
-    Ok(if current > fence.generation {
-        Err(Mismatch::Superseded { current })
-    } else if current < fence.generation {
-        Err(Mismatch::Absent)
-    } else if row.fence != *fence {
-        Err(Mismatch::Conflict {
-            current: Box::new(row.fence.clone()),
-        })
-    } else {
-        Ok(row)
+    let row = state.sessions.get(&fence.session)?;
+    let holds = row.map(|row| &row.fence);
+    Ok(match mismatch(&state.own.cluster, holds, fence) {
+        Some(mismatch) => Err(mismatch),
+        None => row.ok_or(Mismatch::Absent),
     })
+}
+
+/// What a retirement of `fence` comes to without any proof, where `cluster`'s ledger holds `found` for its
+/// session: a fence that holds nothing has nothing to prove. `None` where it holds something.
+pub(crate) fn settled(cluster: &ClusterId, found: Option<&Record>, fence: &Fence) -> Option<Released> {
+    match mismatch(cluster, found.map(|record| &record.fence), fence) {
+        Some(mismatch) => Some(Released::Fenced(mismatch)),
+        None => found
+            .is_some_and(|record| record.authority == Authority::Retired)
+            .then_some(Released::Retired { already: true }),
+    }
 }
 
 fn reserve(state: &State, request: &ReserveRequest, now: Timestamp) -> Result<Decision, Defect> {
@@ -358,21 +425,12 @@ fn record_evidence(state: &State, evidence: StoredEvidence) -> Result<Decision, 
         Ok(row) if row.retired => return refused(Recorded::Retired),
         Ok(_) => {}
     }
-    if let Author::Target { boot } = &evidence.author
-        && *boot != fence.target_boot
-        && state
-            .targets
-            .get(&fence.target)?
-            .is_none_or(|target| target.boot != *boot)
-    {
-        return refused(Recorded::NotAuthor);
+    if let Some(unfit) = unfit(state, &evidence)? {
+        return refused(unfit);
     }
-    let key = (fence.session.clone(), evidence.author.part());
-    if let Some(current) = state.evidence.get(&key)? {
-        let same = current.fence == *fence
-            && current.author == evidence.author
-            && current.kind == evidence.kind
-            && current.body == evidence.body;
+    let kept = state.evidence.get(&fence.session)?.map_or(&[][..], Vec::as_slice);
+    if let Some(current) = kept.iter().find(|piece| piece.author == evidence.author) {
+        let same = current.kind == evidence.kind && current.body == evidence.body;
         return refused(match same {
             true => Recorded::Already,
             false => Recorded::Conflict {
@@ -380,10 +438,37 @@ fn record_evidence(state: &State, evidence: StoredEvidence) -> Result<Decision, 
             },
         });
     }
+    let author = |piece: &StoredEvidence| {
+        let node = piece.author.node(&fence.target).to_owned();
+        (piece.author.part(), node)
+    };
+    let own = author(&evidence);
+    let of_node = kept.iter().filter(|piece| author(piece) == own).count();
+    if of_node >= PIECES_OF_NODE || kept.len() >= PIECES {
+        return refused(Recorded::Full { kept: kept.len() });
+    }
     Ok(Decision {
         outcome: Outcome::Record(Recorded::Recorded),
         changes: vec![Change::Evidence(Box::new(evidence))],
     })
+}
+
+/// Why this author may not write this, as far as the ledger can tell. Who owns a source, the grant says: whether
+/// a source's piece counts is for the verifier to judge.
+fn unfit(state: &State, evidence: &StoredEvidence) -> Result<Option<Recorded>, NotLoaded> {
+    let not_theirs = Some(Recorded::NotTheirs { kind: evidence.kind });
+    if evidence.kind == EvidenceKind::Attested {
+        return Ok(not_theirs);
+    }
+    let Author::Target { boot } = &evidence.author else {
+        return Ok(None);
+    };
+    if *boot == evidence.fence.target_boot {
+        return Ok(not_theirs.filter(|_| evidence.kind == EvidenceKind::Succeeded));
+    }
+    let target = state.targets.get(&evidence.fence.target)?;
+    let succeeds = target.is_some_and(|target| target.boot == *boot);
+    Ok((!succeeds).then_some(Recorded::NotAuthor))
 }
 
 fn set_pool(state: &State, set: &SetPool) -> Result<Decision, Defect> {

@@ -1,9 +1,10 @@
 //! Terminal evidence as the ledger keeps it until a retirement consumes it (P26).
 //!
-//! The ledger does not judge it: it records who wrote what for which fence, once, and hands it to the
-//! retirement verifier.
+//! The ledger does not judge it: it records who wrote what for which fence, once for each author, and hands
+//! all of it to the retirement verifier. Nobody's piece stands in another author's way, so that a wrong one
+//! costs nothing but its place.
 
-use ether_types::{BootId, Fence, NodeId, Timestamp};
+use ether_types::{BootId, Fence, NodeId, TargetId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::EvidenceBody;
@@ -16,7 +17,8 @@ pub enum EvidenceKind {
     Reaped,
     /// A stop was recorded before any start: a permanent barrier.
     Barrier,
-    /// An operator attested that the host is fenced.
+    /// An operator attested that the host is fenced. It comes with the retirement itself and is never
+    /// recorded ahead of it.
     Attested,
     /// The start was sealed, or came back with the proof that no process was spawned.
     NeverSpawned,
@@ -81,7 +83,26 @@ impl Author {
             Author::Target { boot } | Author::Source { boot, .. } => boot,
         }
     }
+
+    /// The author's node, where `target` is the target of the fence that it writes about.
+    pub(crate) fn node<'a>(&'a self, target: &'a TargetId) -> &'a str {
+        match self {
+            Author::Target { .. } => node_of(target),
+            Author::Source { node, .. } => node.as_str(),
+        }
+    }
 }
+
+/// The node whose device a target is: what stands before the first slash (D18).
+pub(crate) fn node_of(target: &TargetId) -> &str {
+    let text = target.as_str();
+    text.split_once('/').map_or(text, |(node, _)| node)
+}
+
+/// Pieces that boots of one node may write about one assignment, as its target or as a source.
+pub const PIECES_OF_NODE: usize = 8;
+/// Pieces that are kept about one assignment in all.
+pub const PIECES: usize = 64;
 
 /// One recorded piece of evidence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -3,20 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ether_store::{Bound, MigrateError, Store};
-use ether_types::{BootId, Fence, NodeId, SessionId, Timestamp};
+use ether_store::{Bound, Deadline, MigrateError, Store, StoreError, Tx};
+use ether_types::{BootId, ClusterId, Fence, NodeId, SessionId, Timestamp};
 
 use crate::bounds::{EvidenceBody, Invalid, Quota};
-use crate::command::{Command, Reserve, ReserveRequest, SetPool, SetTarget, check_deadline};
+use crate::command::{Command, Reserve, ReserveRequest, SetPool, SetTarget, check_deadline, check_fence};
+use crate::decide::settled;
 use crate::evidence::{Author, EvidenceKind, StoredEvidence};
 use crate::options::Options;
 use crate::outcome::{
-    Authority, Joined, Mismatch, Outcome, PoolSet, Raised, Record, Recorded, Released, Renewed, Reserved,
-    TargetSet, Usage,
+    Joined, Mismatch, Outcome, PoolSet, Raised, Record, Recorded, Released, Renewed, Reserved, TargetSet,
+    Usage,
 };
 use crate::queue::Queue;
-use crate::read::{self, Page, Unretired};
+use crate::read::{Failed, Page, Reader, Unretired};
 use crate::sql::Fault;
+use crate::sql::rows;
 use crate::sql::schema::{COMPONENT, SCHEMA};
 use crate::state::{Coordinator, Own};
 use crate::verify::{Presented, Verifier, VerifyError};
@@ -69,6 +71,10 @@ pub enum LedgerError {
     /// Too many requests wait; this one was not taken, and nothing was changed.
     #[error("the ledger has too many requests waiting")]
     Overloaded,
+    /// The database does not hold this cluster's ledger, or the request names another cluster; nothing was
+    /// changed. `None` where no coordinator has joined what is there.
+    #[error("this is the ledger of {}", .0.as_ref().map_or("no cluster yet", ClusterId::as_str))]
+    Foreign(Option<ClusterId>),
     /// There is no answer.
     #[error(transparent)]
     Unknown(#[from] UnknownOutcome),
@@ -83,18 +89,27 @@ pub enum OpenError {
     /// Its tables are not usable.
     #[error(transparent)]
     Migrate(#[from] MigrateError),
-    /// The database belongs to another cluster.
+    /// The database belongs to another cluster. Nothing in it was changed, its tables included.
     #[error("this ledger belongs to cluster {0}")]
-    Foreign(ether_types::ClusterId),
+    Foreign(ClusterId),
+    /// A row of the ledger's own is not one that it can have written.
+    #[error(transparent)]
+    Fault(#[from] Fault),
     /// Joining it had no outcome.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
 }
 
+impl From<StoreError> for OpenError {
+    fn from(error: StoreError) -> Self {
+        OpenError::Migrate(MigrateError::Store(error))
+    }
+}
+
 /// The answer to [`Ledger::retire`].
 #[derive(Debug)]
 pub enum Retirement {
-    /// The proof was accepted, and this is what came of it.
+    /// What came of it: the proof was accepted, or nothing was left to prove.
     Proved(Released),
     /// Nothing was released: the ending is not proved.
     Unproven(Unproven),
@@ -124,6 +139,9 @@ pub enum Unproven {
 ///
 /// Every method may be cancelled: before its transaction began, nothing happens; after, it ends by itself
 /// and its answer is lost, as an unknown outcome is. No cancellation leaves a transaction open.
+///
+/// Every method answers within the transaction timeout, however many transactions it takes; [`Ledger::retire`]
+/// within that and the verifier's own.
 #[derive(Clone)]
 pub struct Ledger {
     queue: Arc<Queue>,
@@ -155,7 +173,11 @@ impl Ledger {
         verifier: Option<Arc<dyn Verifier>>,
     ) -> Result<(Self, Joined), OpenError> {
         options.check()?;
-        let tables = store.component(&COMPONENT).await?;
+        let cluster = options.cluster.clone();
+        let check = store.component_if(&COMPONENT, move |tx, found| {
+            Box::pin(async move { belongs(tx, found, &cluster).await })
+        });
+        let tables = check.await?;
         let own = Own {
             cluster: options.cluster.clone(),
             node: options.node.clone(),
@@ -248,6 +270,7 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError`]; after an unknown outcome, the same call again settles it.
     pub async fn renew(&self, fence: Fence, deadline: Timestamp) -> Result<Renewed, LedgerError> {
+        check_fence(&fence)?;
         let deadline = check_deadline(deadline)?;
         match self.one(Command::Renew { fence, deadline }).await? {
             Outcome::Renew(renewed) => Ok(renewed),
@@ -256,18 +279,21 @@ impl Ledger {
     }
 
     /// Renews many assignments in few transactions, each row by the rules of [`Ledger::renew`] and with its
-    /// own answer in the order given (P22). Between two slices whoever else waits gets a turn.
+    /// own answer in the order given (P22). Between two slices whoever else waits gets a turn. What is not
+    /// reached within the bound of the one call is not renewed.
     ///
     /// # Errors
-    /// [`Invalid`] for the first deadline that is out of range, before anything was renewed. What goes wrong
-    /// later stands in the answers of the slice that it hit.
+    /// [`Invalid`] for the first fence or deadline that is out of range, before anything was renewed. What goes
+    /// wrong later stands in the answers that it hit.
     pub async fn renew_many(
         &self,
         renewals: Vec<(Fence, Timestamp)>,
     ) -> Result<Vec<Result<Renewed, LedgerError>>, Invalid> {
-        for (_, deadline) in &renewals {
+        for (fence, deadline) in &renewals {
+            check_fence(fence)?;
             check_deadline(*deadline)?;
         }
+        let deadline = self.deadline();
         let mut answers = Vec::with_capacity(renewals.len());
         let mut renewals = renewals.into_iter();
         loop {
@@ -280,8 +306,8 @@ impl Ledger {
                 return Ok(answers);
             }
             let size = slice.len();
-            match self.many(slice).await {
-                Ok(outcomes) => answers.extend(outcomes.into_iter().map(|outcome| match outcome {
+            match self.many(slice, &deadline).await {
+                Ok(outcomes) => answers.extend(outcomes.into_iter().map(|outcome| match outcome? {
                     Outcome::Renew(renewed) => Ok(renewed),
                     other => Err(mixed_up(&other)),
                 })),
@@ -305,27 +331,25 @@ impl Ledger {
     /// (P25).
     ///
     /// # Errors
-    /// [`UnknownOutcome`] where the database gave no answer.
-    pub async fn lookup_many(&self, sessions: &[SessionId]) -> Result<Vec<Option<Record>>, UnknownOutcome> {
-        let cluster = &self.options.cluster;
-        Ok(read::lookup_many(self.queue.tables(), cluster, self.bound(), sessions).await?)
+    /// [`LedgerError`].
+    pub async fn lookup_many(&self, sessions: &[SessionId]) -> Result<Vec<Option<Record>>, LedgerError> {
+        Ok(self.reader(&self.deadline()).lookup_many(sessions).await?)
     }
 
     /// A page of what is not retired, without the lock (P25).
     ///
     /// # Errors
     /// As [`Ledger::lookup_many`].
-    pub async fn unretired(&self, asked: Unretired) -> Result<Page, UnknownOutcome> {
-        let cluster = &self.options.cluster;
-        Ok(read::unretired(self.queue.tables(), cluster, self.bound(), asked).await?)
+    pub async fn unretired(&self, asked: Unretired) -> Result<Page, LedgerError> {
+        Ok(self.reader(&self.deadline()).unretired(asked).await?)
     }
 
-    /// Rows, tombstones and the ceiling, without the lock (P17).
+    /// Rows, tombstones, the ceiling and the state of the clock, without the lock (P17).
     ///
     /// # Errors
     /// As [`Ledger::lookup_many`].
-    pub async fn usage(&self) -> Result<Usage, UnknownOutcome> {
-        Ok(read::usage(self.queue.tables(), self.bound()).await?)
+    pub async fn usage(&self) -> Result<Usage, LedgerError> {
+        Ok(self.reader(&self.deadline()).usage().await?)
     }
 
     /// Raises the fleet's ceiling (P19). Coordinators whose own quota stays behind are closed to new work.
@@ -353,6 +377,7 @@ impl Ledger {
         kind: EvidenceKind,
         body: EvidenceBody,
     ) -> Result<Recorded, LedgerError> {
+        check_fence(&fence)?;
         let record = Command::Record {
             fence,
             author,
@@ -369,8 +394,13 @@ impl Ledger {
     ///
     /// # Errors
     /// As [`Ledger::lookup_many`].
-    pub async fn evidence(&self, fence: &Fence) -> Result<Vec<StoredEvidence>, UnknownOutcome> {
-        Ok(read::evidence(self.queue.tables(), self.bound(), fence).await?)
+    pub async fn evidence(&self, fence: &Fence) -> Result<Vec<StoredEvidence>, LedgerError> {
+        check_fence(fence)?;
+        if fence.cluster != self.options.cluster {
+            return Err(LedgerError::Foreign(Some(self.options.cluster.clone())));
+        }
+        let (_, kept) = self.reader(&self.deadline()).evidence(fence).await?;
+        Ok(kept)
     }
 
     /// Releases what an assignment holds, once the verifier has accepted the proof of its ending (P13).
@@ -385,53 +415,73 @@ impl Ledger {
         fence: Fence,
         offered: Option<EvidenceBody>,
     ) -> Result<Retirement, LedgerError> {
-        if let Some(settled) = self.settled(&fence).await? {
-            return Ok(Retirement::Proved(settled));
+        check_fence(&fence)?;
+        let cluster = &self.options.cluster;
+        let mut deadline = self.deadline();
+        let (found, stored) = self.reader(&deadline).evidence(&fence).await?;
+        match settled(cluster, found.as_ref(), &fence) {
+            // Without the lock this may be older than the assignment.
+            None | Some(Released::Fenced(Mismatch::Absent)) => {}
+            Some(released) => return Ok(Retirement::Proved(released)),
         }
-        let Some(verifier) = self.verifier.clone() else {
-            return Ok(Retirement::Unproven(Unproven::NoVerifier));
+        let asked = Deadline::after(self.options.verify_timeout);
+        let verdict = self.verdict(&fence, offered, stored).await;
+        // The verifier's time is its own.
+        deadline.extend(asked.bound().saturating_sub(asked.left()));
+        let Err(unproven) = verdict else {
+            let retire = self.many(vec![Command::Retire { fence }], &deadline);
+            return match first(retire.await?)? {
+                Outcome::Retire(released) => Ok(Retirement::Proved(released)),
+                other => Err(mixed_up(&other)),
+            };
         };
+        // Meanwhile the call that this one repeats may have succeeded, and consumed the evidence that the
+        // verifier missed. Only under the lock can it be said that it has not.
+        let session = fence.session.clone();
+        let lookup = self.many(vec![Command::Lookup { session }], &deadline);
+        match first(lookup.await?)? {
+            Outcome::Lookup(found) => Ok(match settled(cluster, found.as_deref(), &fence) {
+                Some(released) => Retirement::Proved(released),
+                None => Retirement::Unproven(unproven),
+            }),
+            other => Err(mixed_up(&other)),
+        }
+    }
+
+    /// Asks the verifier, on a task of its own, so that a panic, or work that never yields, stays the verifier's.
+    async fn verdict(
+        &self,
+        fence: &Fence,
+        offered: Option<EvidenceBody>,
+        stored: Vec<StoredEvidence>,
+    ) -> Result<(), Unproven> {
+        let verifier = self.verifier.clone().ok_or(Unproven::NoVerifier)?;
         let presented = Presented {
             fence: fence.clone(),
             offered,
-            stored: self.evidence(&fence).await?,
+            stored,
         };
         let bound = self.options.verify_timeout;
-        // On a task of its own, so that a panic, or work that never yields, stays the verifier's.
         let mut asked = Asked(tokio::spawn(async move { verifier.verify(presented).await }));
-        let unproven = match tokio::time::timeout(bound, &mut asked.0).await {
-            Ok(Ok(Ok(acceptance))) if acceptance.fence == fence => {
-                return match self.one(Command::Retire { fence }).await? {
-                    Outcome::Retire(released) => Ok(Retirement::Proved(released)),
-                    other => Err(mixed_up(&other)),
-                };
-            }
-            Ok(Ok(Ok(acceptance))) => Unproven::OtherFence(Box::new(acceptance.fence)),
-            Ok(Ok(Err(refused))) => Unproven::Refused(refused),
-            Ok(Err(_panic)) => Unproven::Crashed,
-            Err(_elapsed) => Unproven::TimedOut(bound),
-        };
-        Ok(Retirement::Unproven(unproven))
-    }
-
-    /// What a retirement of `fence` comes to where nothing is left to prove: its evidence was consumed by the
-    /// call that this one repeats. Neither answer can change any more, so no lock is needed.
-    async fn settled(&self, fence: &Fence) -> Result<Option<Released>, UnknownOutcome> {
-        let found = self.lookup_many(std::slice::from_ref(&fence.session)).await?;
-        let Some(record) = found.into_iter().next().flatten() else {
-            return Ok(None);
-        };
-        let current = record.fence.generation;
-        if current > fence.generation {
-            return Ok(Some(Released::Fenced(Mismatch::Superseded { current })));
+        match tokio::time::timeout(bound, &mut asked.0).await {
+            Ok(Ok(Ok(acceptance))) if acceptance.fence == *fence => Ok(()),
+            Ok(Ok(Ok(acceptance))) => Err(Unproven::OtherFence(Box::new(acceptance.fence))),
+            Ok(Ok(Err(refused))) => Err(Unproven::Refused(refused)),
+            Ok(Err(_panic)) => Err(Unproven::Crashed),
+            Err(_elapsed) => Err(Unproven::TimedOut(bound)),
         }
-        let over = record.authority == Authority::Retired && record.fence == *fence;
-        Ok(over.then_some(Released::Retired { already: true }))
     }
 
     #[cfg(test)]
     pub(crate) async fn commands(&self, commands: Vec<Command>) -> Result<Vec<Outcome>, LedgerError> {
-        self.many(commands).await
+        let outcomes = self.many(commands, &self.deadline()).await?;
+        outcomes.into_iter().collect()
+    }
+
+    /// Forgets the clock that this process has seen, for tests that go back in time on purpose.
+    #[cfg(test)]
+    pub(crate) fn forget_clock(&self) {
+        self.queue.latest.forget();
     }
 
     #[cfg(test)]
@@ -439,33 +489,83 @@ impl Ledger {
         self.queue.tables()
     }
 
-    fn bound(&self) -> Bound {
-        Bound {
-            lock: self.options.lock_timeout,
-            total: self.options.transaction_timeout,
+    /// When a call that begins now has to be answered.
+    fn deadline(&self) -> Deadline {
+        Deadline::after(self.options.transaction_timeout)
+    }
+
+    fn reader<'l>(&'l self, deadline: &'l Deadline) -> Reader<'l> {
+        Reader {
+            tables: self.queue.tables(),
+            cluster: &self.options.cluster,
+            latest: &self.queue.latest,
+            deadline,
         }
     }
 
     async fn one(&self, command: Command) -> Result<Outcome, LedgerError> {
-        let outcomes = self.many(vec![command]).await?;
-        let outcome = outcomes.into_iter().next();
-        outcome.ok_or_else(|| UnknownOutcome::from(Cause::Ended).into())
+        first(self.many(vec![command], &self.deadline()).await?)
     }
 
-    async fn many(&self, commands: Vec<Command>) -> Result<Vec<Outcome>, LedgerError> {
+    async fn many(
+        &self,
+        commands: Vec<Command>,
+        deadline: &Deadline,
+    ) -> Result<Vec<Result<Outcome, LedgerError>>, LedgerError> {
+        let late = || UnknownOutcome::from(Cause::Timeout(deadline.bound()));
+        let left = deadline.left();
+        if left.is_zero() {
+            return Err(late().into());
+        }
         let answer = self
             .queue
             .submit(commands)
             .map_err(|_full| LedgerError::Overloaded)?;
-        let bound = self.options.transaction_timeout;
-        let cause = match tokio::time::timeout(bound, answer).await {
-            Ok(Ok(Ok(outcomes))) => return Ok(outcomes),
-            Ok(Ok(Err(fault))) => Cause::Fault(fault),
-            Ok(Err(_dropped)) => Cause::Ended,
-            Err(_elapsed) => Cause::Timeout(bound),
-        };
-        Err(UnknownOutcome::from(cause).into())
+        match tokio::time::timeout(left, answer).await {
+            Ok(Ok(answers)) => Ok(answers
+                .into_iter()
+                .map(|answer| match answer {
+                    Ok(Outcome::Elsewhere(cluster)) => Err(LedgerError::Foreign(cluster)),
+                    Ok(outcome) => Ok(outcome),
+                    Err(fault) => Err(UnknownOutcome::from(Cause::Fault(fault)).into()),
+                })
+                .collect()),
+            Ok(Err(_dropped)) => Err(UnknownOutcome::from(Cause::Ended).into()),
+            Err(_elapsed) => Err(late().into()),
+        }
     }
+}
+
+impl From<Failed> for LedgerError {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Elsewhere(cluster) => LedgerError::Foreign(cluster),
+            Failed::Fault(fault) => UnknownOutcome::from(fault).into(),
+        }
+    }
+}
+
+/// Refuses a database of another cluster, before any of its tables is touched. `found` is the version they have.
+async fn belongs(tx: &mut Tx, found: i64, cluster: &ClusterId) -> Result<(), OpenError> {
+    if found == 0 {
+        return Ok(());
+    }
+    let sql = "SELECT cluster FROM placement_meta WHERE id = 1";
+    let row = tx.first(sql, &[]).await?;
+    let row = row.ok_or_else(|| rows::corrupt("placement_meta", "id"))?;
+    match row.opt_text(0)? {
+        None => Ok(()),
+        Some(found) if found == cluster.as_str() => Ok(()),
+        Some(found) => {
+            let found = ClusterId::new(found).map_err(|_| rows::corrupt("placement_meta", "cluster"))?;
+            Err(OpenError::Foreign(found))
+        }
+    }
+}
+
+fn first(answers: Vec<Result<Outcome, LedgerError>>) -> Result<Outcome, LedgerError> {
+    let answer = answers.into_iter().next();
+    answer.unwrap_or_else(|| Err(UnknownOutcome::from(Cause::Ended).into()))
 }
 
 /// The verifier's task, which ends with whoever asked.

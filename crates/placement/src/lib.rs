@@ -25,7 +25,7 @@ mod verify;
 
 pub use bounds::{Capacity, Claims, EvidenceBody, Invalid, Lease, PageSize, Quota, Units};
 pub use command::{Command, ReserveRequest};
-pub use evidence::{Author, EvidenceKind, StoredEvidence};
+pub use evidence::{Author, EvidenceKind, PIECES, PIECES_OF_NODE, StoredEvidence};
 pub use ledger::{Cause, Ledger, LedgerError, OpenError, Retirement, UnknownOutcome, Unproven};
 pub use options::Options;
 pub use read::{Owner, Page, Unretired};

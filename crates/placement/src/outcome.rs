@@ -2,11 +2,12 @@
 //! there is no answer.
 
 use std::fmt;
+use std::time::Duration;
 
 use ether_types::{BootId, ClusterId, Fence, Generation, NodeId, Role, ScopeName, Timestamp};
 
 use crate::bounds::{Capacity, Claims, Quota};
-use crate::evidence::StoredEvidence;
+use crate::evidence::{EvidenceKind, StoredEvidence};
 use crate::state::Pool;
 
 /// Whether an assignment may act, by the database's clock at the moment of the answer.
@@ -55,6 +56,11 @@ pub struct Assignment {
 /// Why a fence is not the one the ledger holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Mismatch {
+    /// The fence was issued by another cluster's ledger.
+    Foreign {
+        /// Whose ledger this is.
+        cluster: ClusterId,
+    },
     /// The ledger never issued this generation of this session.
     Absent,
     /// A later generation stands; this one was retired before that was granted.
@@ -143,7 +149,7 @@ pub enum Reserved {
     /// The lease is longer than this coordinator's maximum.
     LeaseTooLong {
         /// The longest lease.
-        maximum: std::time::Duration,
+        maximum: Duration,
     },
     /// The ledger is full.
     Quota(QuotaReached),
@@ -182,7 +188,7 @@ pub enum Renewed {
     Fenced(Mismatch),
 }
 
-/// The answer to a retirement whose proof was accepted.
+/// The answer to a retirement whose proof was accepted, or which needed none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Released {
     /// The capacity is free.
@@ -201,7 +207,7 @@ pub enum Recorded {
     Recorded,
     /// The very same was there already.
     Already,
-    /// The author has written something else before; that stays.
+    /// This author has written something else before; that stays.
     Conflict {
         /// What is kept.
         current: Box<StoredEvidence>,
@@ -210,6 +216,18 @@ pub enum Recorded {
     Retired,
     /// The writing boot is neither the target's of the fence nor the one that took its place.
     NotAuthor,
+    /// This author cannot claim this: nobody succeeds itself, and an attestation is an operator's, which comes
+    /// with the retirement.
+    NotTheirs {
+        /// What was claimed.
+        kind: EvidenceKind,
+    },
+    /// As many pieces are kept as may be: of this author's node, or in all. They stay, and a retirement that
+    /// brings its own proof needs no place among them.
+    Full {
+        /// Pieces about this assignment.
+        kept: usize,
+    },
     /// The fence is not the one that the ledger holds.
     Fenced(Mismatch),
 }
@@ -323,6 +341,9 @@ pub struct Usage {
     pub ceiling: Option<Quota>,
     /// The counter that every mutation raises.
     pub revision: u64,
+    /// How far the database's clock stands behind the latest instant that the ledger acted on. Zero but after
+    /// that clock was stepped back; until it has caught up, time stands still here and nothing expires.
+    pub behind: Duration,
 }
 
 /// The answer to any command.
@@ -339,4 +360,6 @@ pub enum Outcome {
     Join(Joined),
     Withdraw(bool),
     Raise(Raised),
+    /// The answer to any of them but a join where the ledger is not the coordinator's cluster's.
+    Elsewhere(Option<ClusterId>),
 }

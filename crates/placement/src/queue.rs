@@ -4,11 +4,16 @@
 //! it, answers, and looks again, until nothing is left. Whoever arrives meanwhile is in the next group. The
 //! task owns every connection it uses, so that a caller can be cancelled at any point: a request that is not
 //! under way yet is then dropped, one that is under way ends without being told.
+//!
+//! Sharing a transaction must not mean sharing another's fault. Where a group fails by what one of its commands
+//! touches, a row that the ledger cannot have written for one, it is halved until that command stands alone.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ether_store::{Bound, Tables, Tx};
+use ether_store::{Bound, Deadline, StoreError, Tables, Tx};
+use ether_types::Timestamp;
 use tokio::sync::oneshot;
 
 use crate::command::Command;
@@ -19,16 +24,16 @@ use crate::sql::load::load;
 use crate::sql::write::{Dirty, write};
 use crate::state::Own;
 
-/// Requests that may wait at once.
-const LINE: usize = 4_096;
+/// Commands that may wait at once.
+const LINE: usize = 8_192;
 /// Commands in one transaction. It bounds how long one group holds the lock.
 const GROUP: usize = 1_024;
 
 /// Turns that everybody else gets before the next group is closed.
 const GATHER: u32 = 16;
 
-/// What a group's failure means to each of its requests.
-pub(crate) type Answer = Result<Vec<Outcome>, Arc<Fault>>;
+/// What each command of a request came to.
+pub(crate) type Answer = Vec<Result<Outcome, Arc<Fault>>>;
 
 /// The line is full; the request was not taken.
 #[derive(Debug)]
@@ -44,11 +49,31 @@ pub(crate) struct Queue {
     own: Arc<Own>,
     bound: Bound,
     line: Mutex<Line>,
+    pub(crate) latest: Arc<Latest>,
+}
+
+/// The latest instant that this process has judged anything at.
+#[derive(Debug, Default)]
+pub(crate) struct Latest(AtomicI64);
+
+impl Latest {
+    /// `read`, or the latest instant before it where the clock was stepped back meanwhile.
+    pub(crate) fn at(&self, read: Timestamp) -> Timestamp {
+        let before = self.0.fetch_max(read.as_micros(), Ordering::SeqCst);
+        Timestamp::from_micros(before.max(read.as_micros()))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn forget(&self) {
+        self.0.store(0, Ordering::SeqCst);
+    }
 }
 
 #[derive(Default)]
 struct Line {
     waiting: VecDeque<Waiting>,
+    /// Commands of all that wait.
+    commands: usize,
     served: bool,
 }
 
@@ -59,6 +84,7 @@ impl Queue {
             own: Arc::new(own),
             bound,
             line: Mutex::new(Line::default()),
+            latest: Arc::default(),
         })
     }
 
@@ -66,7 +92,8 @@ impl Queue {
         &self.tables
     }
 
-    /// Puts `commands` in the line as one request; they are decided in order in one transaction.
+    /// Puts `commands` in the line as one request; they are decided in order, in one transaction unless one of
+    /// them has to be told apart.
     pub(crate) fn submit(
         self: &Arc<Self>,
         commands: Vec<Command>,
@@ -74,29 +101,22 @@ impl Queue {
         let (reply, answer) = oneshot::channel();
         let serve = {
             let mut line = self.lock();
-            if line.waiting.len() >= LINE {
+            if line.commands.saturating_add(commands.len()) > LINE {
                 return Err(Full);
             }
+            line.commands += commands.len();
             line.waiting.push_back(Waiting { commands, reply });
             !std::mem::replace(&mut line.served, true)
         };
         if serve {
-            tokio::spawn(Arc::clone(self).serve());
+            // The turn is there before the task: where none can be started, it hands the line back.
+            let turn = Turn {
+                queue: Arc::clone(self),
+                done: false,
+            };
+            tokio::spawn(turn.serve());
         }
         Ok(answer)
-    }
-
-    async fn serve(self: Arc<Self>) {
-        let mut turn = Turn {
-            queue: &self,
-            done: false,
-        };
-        while let Some(group) = self.next_group() {
-            let answered = group.len();
-            self.run(group).await;
-            self.gather(answered).await;
-        }
-        turn.done = true;
     }
 
     /// Lets those who were just answered put their next requests in the line, so that they share a
@@ -122,6 +142,7 @@ impl Queue {
             let Some(next) = line.waiting.pop_front() else {
                 break;
             };
+            line.commands = line.commands.saturating_sub(next.commands.len());
             if next.reply.is_closed() {
                 continue;
             }
@@ -141,28 +162,51 @@ impl Queue {
             .iter_mut()
             .flat_map(|waiting| std::mem::take(&mut waiting.commands))
             .collect();
-        let own = Arc::clone(&self.own);
-        let outcome = self
-            .tables
-            .write(self.bound, move |tx| {
-                Box::pin(async move { transact(tx, &own, &commands).await })
-            })
-            .await;
-        match outcome {
-            Ok(outcomes) => {
-                let mut outcomes = outcomes.into_iter();
-                for (waiting, size) in group.into_iter().zip(sizes) {
-                    // A caller that has gone does not want its answer.
-                    let _ = waiting.reply.send(Ok(outcomes.by_ref().take(size).collect()));
+        let mut answers = self.settle(commands).await.into_iter();
+        for (waiting, size) in group.into_iter().zip(sizes) {
+            // A caller that has gone does not want its answer.
+            let _ = waiting.reply.send(answers.by_ref().take(size).collect());
+        }
+    }
+
+    /// An answer for each of `commands`, in their order.
+    async fn settle(&self, commands: Vec<Command>) -> Answer {
+        let deadline = Deadline::after(self.bound.total);
+        let mut answers = Vec::with_capacity(commands.len());
+        // What is still to be tried, the first commands last.
+        let mut parts = vec![Arc::<[Command]>::from(commands)];
+        while let Some(part) = parts.pop() {
+            match self.transaction(Arc::clone(&part), &deadline).await {
+                Ok(outcomes) => answers.extend(outcomes.into_iter().map(Ok)),
+                Err(fault) if part.len() > 1 && of_one_command(&fault) && !deadline.left().is_zero() => {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    parts.extend([Arc::from(second), Arc::from(first)]);
                 }
-            }
-            Err(fault) => {
-                let fault = Arc::new(fault);
-                for waiting in group {
-                    let _ = waiting.reply.send(Err(Arc::clone(&fault)));
+                Err(fault) => {
+                    let fault = Arc::new(fault);
+                    answers.extend(std::iter::repeat_n(Err(fault), part.len()));
                 }
             }
         }
+        answers
+    }
+
+    async fn transaction(
+        &self,
+        commands: Arc<[Command]>,
+        deadline: &Deadline,
+    ) -> Result<Vec<Outcome>, Fault> {
+        let own = Arc::clone(&self.own);
+        let latest = Arc::clone(&self.latest);
+        let bound = Bound {
+            lock: self.bound.lock,
+            total: deadline.left(),
+        };
+        self.tables
+            .write(bound, move |tx| {
+                Box::pin(async move { transact(tx, &own, &latest, &commands).await })
+            })
+            .await
     }
 
     fn lock(&self) -> MutexGuard<'_, Line> {
@@ -170,34 +214,59 @@ impl Queue {
     }
 }
 
+/// Whether a transaction failed by what one of its commands touched, and certainly left nothing.
+fn of_one_command(fault: &Fault) -> bool {
+    match fault {
+        Fault::Corrupt { .. } | Fault::Defect(_) | Fault::Revision => true,
+        Fault::Store(error) => matches!(error, StoreError::Row { .. } | StoreError::Constraint(_)),
+    }
+}
+
 /// Load, decide one after the other, write.
-async fn transact(tx: &mut Tx, own: &Own, commands: &[Command]) -> Result<Vec<Outcome>, Fault> {
-    let now = tx.began();
-    let mut state = load(tx, own, commands).await?;
+async fn transact(
+    tx: &mut Tx,
+    own: &Own,
+    latest: &Latest,
+    commands: &[Command],
+) -> Result<Vec<Outcome>, Fault> {
+    let mut snapshot = load(tx, own, commands).await?;
+    let now = latest.at(tx.began().max(snapshot.state.meta.clock));
     let mut dirty = Dirty::default();
     let mut outcomes = Vec::with_capacity(commands.len());
     for command in commands {
-        let decision = decide(&state, command, now)?;
-        dirty.note(&state, &decision.changes)?;
-        state.apply(&decision.changes);
+        let decision = decide(&snapshot.state, command, now)?;
+        dirty.note(&snapshot.state, &decision.changes)?;
+        snapshot.state.apply(&decision.changes);
         outcomes.push(decision.outcome);
     }
-    write(tx, &state, &dirty).await?;
+    write(tx, &snapshot, &dirty).await?;
     Ok(outcomes)
 }
 
 /// Whoever serves the line hands it back, even by a panic; those who waited then learn that there is no
 /// answer, and the next request is served by a new task.
-struct Turn<'q> {
-    queue: &'q Queue,
+struct Turn {
+    queue: Arc<Queue>,
     done: bool,
 }
 
-impl Drop for Turn<'_> {
+impl Turn {
+    async fn serve(mut self) {
+        while let Some(group) = self.queue.next_group() {
+            let answered = group.len();
+            self.queue.run(group).await;
+            self.queue.gather(answered).await;
+        }
+        self.done = true;
+    }
+}
+
+impl Drop for Turn {
     fn drop(&mut self) {
         if !self.done {
             let mut line = self.queue.lock();
             line.served = false;
+            line.commands = 0;
             line.waiting.clear();
         }
     }

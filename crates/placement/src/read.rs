@@ -1,18 +1,25 @@
 //! Reads without the lock: what somebody looks at, and nothing that is settled by it (P25).
 //!
-//! Each is one statement with the database's clock in it. Since a renewal may be committing meanwhile, an
-//! answer can be older than the moment it arrives; it never shows authority that the ledger did not hold.
+//! Each is one statement that reads the ledger's own row and the database's clock as well: whose ledger it is is
+//! known even where it holds nothing that was asked for, and no answer is judged at an instant before the ledger's
+//! latest. Since a renewal may be committing meanwhile, an answer can be older than the moment it arrives; it
+//! never shows authority that the ledger did not hold.
 
-use ether_store::{Bound, Row, Sql, Tables, Value};
+use std::collections::HashMap;
+
+use ether_store::{Bound, Deadline, Row, Sql, Tables, Value};
 use ether_types::{BootId, ClusterId, Fence, NodeId, SessionId, Timestamp};
 
 use crate::bounds::PageSize;
 use crate::decide::record;
 use crate::evidence::StoredEvidence;
 use crate::outcome::{Record, Usage};
-use crate::sql::load::EVIDENCE_COLUMNS;
-use crate::sql::rows::{self, SESSION_COLUMNS, corrupt};
+use crate::queue::Latest;
+use crate::sql::rows::{
+    self, EVIDENCE_COLUMNS, META_COLUMNS, META_WIDTH, SESSION_COLUMNS, SESSION_JOINED, SESSION_WIDTH, corrupt,
+};
 use crate::sql::{Fault, in_list, pad};
+use crate::state::{Meta, Session};
 
 /// Whose unretired assignments are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,124 +55,178 @@ pub struct Unretired {
     pub limit: PageSize,
 }
 
-pub(crate) const BY_CONTROLLER: &str = "controller_node = $1 AND retired = 0 AND session > $2";
-pub(crate) const BY_TARGET: &str = "target_node = $1 AND target_boot = $2 AND retired = 0 AND session > $3";
-
-/// A statement over sessions that reads the clock too.
-pub(crate) fn sessions_sql(tables: &Tables, rest: &str) -> Sql {
-    let clock = tables.clock_sql().unwrap_or("0");
-    Sql::generated(format!(
-        "SELECT {SESSION_COLUMNS}, {clock} FROM placement_sessions WHERE {rest}"
-    ))
+/// Why a read has no answer.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// The ledger is another cluster's, or nobody's yet.
+    Elsewhere(Option<ClusterId>),
+    Fault(Fault),
 }
 
-pub(crate) async fn unretired(
-    tables: &Tables,
-    cluster: &ClusterId,
-    bound: Bound,
-    asked: Unretired,
-) -> Result<Page, Fault> {
-    // The empty text sorts before every session.
-    let after = asked.after.map_or(String::new(), |session| session.to_string());
-    let limit = usize::try_from(asked.limit.get()).unwrap_or(usize::MAX);
-    let more = i64::try_from(asked.limit.get())
-        .unwrap_or(i64::MAX)
-        .saturating_add(1);
-    let (rest, values) = match asked.owner {
-        Owner::Controller(node) => (
-            format!("{BY_CONTROLLER} ORDER BY session LIMIT $3"),
-            vec![Value::from(node.as_str()), Value::from(after), Value::from(more)],
-        ),
-        Owner::Target { node, boot } => (
-            format!("{BY_TARGET} ORDER BY session LIMIT $4"),
-            vec![
-                Value::from(node.as_str()),
-                Value::from(boot.as_str()),
-                Value::from(after),
-                Value::from(more),
-            ],
-        ),
-    };
-    let rows = tables.query(bound, sessions_sql(tables, &rest), values).await?;
-    let mut records = records(tables, cluster, bound, &rows).await?;
-    let beyond = records.len() > limit;
-    records.truncate(limit);
-    let last = records.last().map(|record| record.fence.session.clone());
-    Ok(Page {
-        records,
-        next: last.filter(|_| beyond),
-    })
+impl<F: Into<Fault>> From<F> for Failed {
+    fn from(fault: F) -> Self {
+        Failed::Fault(fault.into())
+    }
 }
 
-/// One record for each of `sessions`, in their order. Up to 1,024 of them are one statement.
-pub(crate) async fn lookup_many(
-    tables: &Tables,
-    cluster: &ClusterId,
-    bound: Bound,
-    sessions: &[SessionId],
-) -> Result<Vec<Option<Record>>, Fault> {
-    let mut found = std::collections::HashMap::with_capacity(sessions.len());
-    let keys: Vec<String> = sessions.iter().map(SessionId::to_string).collect();
-    for keys in pad(&keys) {
-        let rest = format!("session IN ({})", in_list(keys.len()));
-        let values = keys.into_iter().map(Value::from).collect();
-        let rows = tables.query(bound, sessions_sql(tables, &rest), values).await?;
-        for record in records(tables, cluster, bound, &rows).await? {
-            found.insert(record.fence.session.clone(), record);
+/// What every read needs of its ledger.
+pub(crate) struct Reader<'l> {
+    pub(crate) tables: &'l Tables,
+    pub(crate) cluster: &'l ClusterId,
+    pub(crate) latest: &'l Latest,
+    /// Until when the whole call has to be answered.
+    pub(crate) deadline: &'l Deadline,
+}
+
+const BY_CONTROLLER: &str = "controller_node = $1 AND retired = 0 AND session > $2";
+const BY_TARGET: &str = "target_node = $1 AND target_boot = $2 AND retired = 0 AND session > $3";
+/// Where the database's clock stands in an answer.
+const CLOCK: usize = META_WIDTH + SESSION_WIDTH;
+
+impl Reader<'_> {
+    /// A page of what `asked.owner` has not retired.
+    pub(crate) async fn unretired(&self, asked: Unretired) -> Result<Page, Failed> {
+        // The empty text sorts before every session.
+        let after = asked.after.map_or(String::new(), |session| session.to_string());
+        let limit = usize::try_from(asked.limit.get()).unwrap_or(usize::MAX);
+        let more = i64::try_from(asked.limit.get())
+            .unwrap_or(i64::MAX)
+            .saturating_add(1);
+        let (rest, values) = match asked.owner {
+            Owner::Controller(node) => (
+                format!("{BY_CONTROLLER} ORDER BY session LIMIT $3"),
+                vec![Value::from(node.as_str()), Value::from(after), Value::from(more)],
+            ),
+            Owner::Target { node, boot } => (
+                format!("{BY_TARGET} ORDER BY session LIMIT $4"),
+                vec![
+                    Value::from(node.as_str()),
+                    Value::from(boot.as_str()),
+                    Value::from(after),
+                    Value::from(more),
+                ],
+            ),
+        };
+        let mut records = self.sessions(&rest, values).await?;
+        let beyond = records.len() > limit;
+        records.truncate(limit);
+        let last = records.last().map(|record| record.fence.session.clone());
+        Ok(Page {
+            records,
+            next: last.filter(|_| beyond),
+        })
+    }
+
+    /// One record for each of `sessions`, in their order. Up to 1,024 of them are one statement.
+    pub(crate) async fn lookup_many(&self, sessions: &[SessionId]) -> Result<Vec<Option<Record>>, Failed> {
+        let mut found = HashMap::with_capacity(sessions.len());
+        let keys: Vec<String> = sessions.iter().map(SessionId::to_string).collect();
+        for keys in pad(&keys) {
+            let rest = format!("session IN ({})", in_list(keys.len()));
+            let values = keys.into_iter().map(Value::from).collect();
+            for record in self.sessions(&rest, values).await? {
+                found.insert(record.fence.session.clone(), record);
+            }
+        }
+        Ok(sessions
+            .iter()
+            .map(|session| found.get(session).cloned())
+            .collect())
+    }
+
+    /// The ledger's counters.
+    pub(crate) async fn usage(&self) -> Result<Usage, Failed> {
+        let clock = self.tables.clock_sql().unwrap_or("CAST(0 AS BIGINT)");
+        let sql = format!("SELECT {META_COLUMNS}, {clock} FROM placement_meta m WHERE m.id = 1");
+        let rows = self.query(sql, Vec::new()).await?;
+        let row = rows.first().ok_or_else(|| corrupt("placement_meta", "id"))?;
+        let meta = self.own(row)?;
+        let clock = self.clock(row, META_WIDTH).await?;
+        Ok(Usage {
+            total: meta.total,
+            retired: meta.retired,
+            ceiling: meta.ceiling,
+            revision: meta.revision,
+            behind: self.latest.at(meta.clock).saturating_since(clock),
+        })
+    }
+
+    /// What the ledger holds for the fence's session, and what is kept about exactly this fence.
+    pub(crate) async fn evidence(
+        &self,
+        fence: &Fence,
+    ) -> Result<(Option<Record>, Vec<StoredEvidence>), Failed> {
+        let clock = self.tables.clock_sql().unwrap_or("CAST(0 AS BIGINT)");
+        let sql = format!(
+            "SELECT {META_COLUMNS}, {SESSION_JOINED}, {clock}, {EVIDENCE_COLUMNS} FROM placement_meta m \
+             LEFT JOIN placement_sessions s ON s.session = $1 \
+             LEFT JOIN placement_evidence e ON e.session = s.session AND e.generation = s.generation \
+             WHERE m.id = 1 ORDER BY e.part, e.author_node, e.author_boot"
+        );
+        let rows = self
+            .query(sql, vec![Value::from(fence.session.to_string())])
+            .await?;
+        let row = rows.first().ok_or_else(|| corrupt("placement_meta", "id"))?;
+        let meta = self.own(row)?;
+        let Some(session) = rows::session(row, META_WIDTH, self.cluster)? else {
+            return Ok((None, Vec::new()));
+        };
+        let now = self.latest.at(self.clock(row, CLOCK).await?.max(meta.clock));
+        let mut kept = Vec::new();
+        if session.fence == *fence {
+            for row in &rows {
+                kept.extend(rows::evidence(row, CLOCK + 1, fence)?);
+            }
+        }
+        Ok((Some(record(&session, now)), kept))
+    }
+
+    /// The records of the sessions that `rest` picks, in its order.
+    async fn sessions(&self, rest: &str, values: Vec<Value>) -> Result<Vec<Record>, Failed> {
+        let clock = self.tables.clock_sql().unwrap_or("CAST(0 AS BIGINT)");
+        let sql = format!(
+            "SELECT {META_COLUMNS}, {SESSION_JOINED}, {clock} FROM placement_meta m \
+             LEFT JOIN (SELECT {SESSION_COLUMNS} FROM placement_sessions WHERE {rest}) s ON 1 = 1 \
+             WHERE m.id = 1 ORDER BY s.session"
+        );
+        let rows = self.query(sql, values).await?;
+        let row = rows.first().ok_or_else(|| corrupt("placement_meta", "id"))?;
+        let meta = self.own(row)?;
+        let now = self.latest.at(self.clock(row, CLOCK).await?.max(meta.clock));
+        let mut records = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let session: Option<Session> = rows::session(row, META_WIDTH, self.cluster)?;
+            records.extend(session.map(|session| record(&session, now)));
+        }
+        Ok(records)
+    }
+
+    /// The ledger's own row, where the ledger is this cluster's.
+    fn own(&self, row: &Row) -> Result<Meta, Failed> {
+        let meta = rows::meta(row)?;
+        match meta.cluster.as_ref() == Some(self.cluster) {
+            true => Ok(meta),
+            false => Err(Failed::Elsewhere(meta.cluster)),
         }
     }
-    Ok(sessions
-        .iter()
-        .map(|session| found.get(session).cloned())
-        .collect())
-}
 
-async fn records(
-    tables: &Tables,
-    cluster: &ClusterId,
-    bound: Bound,
-    rows: &[Row],
-) -> Result<Vec<Record>, Fault> {
-    // Where the statement had no clock in it, a reading after it is the careful one: authority may only
-    // look shorter by it.
-    let after = match tables.clock_sql() {
-        Some(_) => None,
-        None => Some(tables.now(bound).await?),
-    };
-    rows.iter()
-        .map(|row| {
-            let now = match after {
-                Some(now) => now,
-                None => Timestamp::from_micros(row.integer(14usize)?),
-            };
-            Ok(record(&rows::session(row, cluster)?, now))
+    /// The database's clock. Where the statement had none in it, a reading after it is the careful one:
+    /// authority may only look shorter by it.
+    async fn clock(&self, row: &Row, at: usize) -> Result<Timestamp, Fault> {
+        Ok(match self.tables.clock_sql() {
+            Some(_) => Timestamp::from_micros(row.integer(at)?),
+            None => self.tables.now(self.bound()).await?,
         })
-        .collect()
-}
+    }
 
-pub(crate) async fn usage(tables: &Tables, bound: Bound) -> Result<Usage, Fault> {
-    let sql = "SELECT cluster, revision, total, retired, ceiling FROM placement_meta WHERE id = 1";
-    let rows = tables.query(bound, sql, Vec::new()).await?;
-    let meta = rows::meta(rows.first().ok_or_else(|| corrupt("placement_meta", "id"))?)?;
-    Ok(Usage {
-        total: meta.total,
-        retired: meta.retired,
-        ceiling: meta.ceiling,
-        revision: meta.revision,
-    })
-}
+    async fn query(&self, sql: String, values: Vec<Value>) -> Result<Vec<Row>, Fault> {
+        Ok(self
+            .tables
+            .query(self.bound(), Sql::generated(sql), values)
+            .await?)
+    }
 
-pub(crate) async fn evidence(
-    tables: &Tables,
-    bound: Bound,
-    fence: &Fence,
-) -> Result<Vec<StoredEvidence>, Fault> {
-    let sql = format!(
-        "SELECT {EVIDENCE_COLUMNS} FROM placement_evidence WHERE session = $1 AND generation = $2 \
-         ORDER BY part"
-    );
-    let generation = rows::integer(fence.generation.get());
-    let values = vec![Value::from(fence.session.to_string()), generation];
-    let rows = tables.query(bound, Sql::generated(sql), values).await?;
-    rows.iter().map(|row| rows::evidence(row, fence)).collect()
+    fn bound(&self) -> Bound {
+        Bound::of(self.deadline.left())
+    }
 }

@@ -122,6 +122,9 @@ pub struct Meta {
     pub retired: u64,
     /// The fleet's ceiling, once seeded.
     pub ceiling: Option<Quota>,
+    /// The latest instant that the ledger acted on: nothing is ever judged at an earlier one, so that a clock
+    /// that is stepped back revives no authority.
+    pub clock: Timestamp,
 }
 
 /// What the deciding coordinator brings along.
@@ -150,8 +153,8 @@ pub struct State {
     pub pools: Loaded<(ScopeName, Role), Pool>,
     /// Targets by identity.
     pub targets: Loaded<TargetId, Target>,
-    /// Evidence by session, generation being that of its row, and by part of the author.
-    pub evidence: Loaded<(SessionId, &'static str), StoredEvidence>,
+    /// All evidence about the generation that a session's row has, by session.
+    pub evidence: Loaded<SessionId, Vec<StoredEvidence>>,
     /// Every coordinator; `None` where they were not loaded.
     pub coordinators: Option<BTreeMap<NodeId, Coordinator>>,
 }
@@ -216,14 +219,13 @@ impl State {
                     };
                 }
                 Change::Evidence(evidence) => {
-                    let key = (evidence.fence.session.clone(), evidence.author.part());
-                    self.evidence.set(key, Some((**evidence).clone()));
+                    let session = &evidence.fence.session;
+                    let kept = self.evidence.get(session).ok().flatten();
+                    let mut kept = kept.cloned().unwrap_or_default();
+                    kept.push((**evidence).clone());
+                    self.evidence.set(session.clone(), Some(kept));
                 }
-                Change::EvidenceConsumed(session) => {
-                    for part in ["target", "source"] {
-                        self.evidence.set((session.clone(), part), None);
-                    }
-                }
+                Change::EvidenceConsumed(session) => self.evidence.set(session.clone(), None),
             }
         }
     }

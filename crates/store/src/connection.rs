@@ -46,6 +46,25 @@ impl From<To> for Connector {
 }
 
 impl Connector {
+    /// The same place, by connections that the database itself keeps from writing.
+    pub(crate) fn reading(&self) -> Self {
+        let mut reading = self.clone();
+        reading.to = match &self.to {
+            To::Sqlite(options) => To::Sqlite(Box::new(
+                options
+                    .as_ref()
+                    .clone()
+                    .create_if_missing(false)
+                    .pragma("query_only", "ON"),
+            )),
+            To::Postgres(options) => {
+                let read_only = [("default_transaction_read_only", "on")];
+                To::Postgres(Box::new(options.as_ref().clone().options(read_only)))
+            }
+        };
+        reading
+    }
+
     pub(crate) async fn connect(&self) -> Result<Connection, sqlx::Error> {
         let wire = match &self.to {
             To::Sqlite(options) => Wire::Sqlite(SqliteConnection::connect_with(options).await?),
@@ -85,7 +104,7 @@ impl Connection {
 
     pub(crate) async fn query(&mut self, sql: &Sql, values: &[Value]) -> Result<Vec<Row>, sqlx::Error> {
         #[cfg(feature = "faults")]
-        let due = self.faults.before()?;
+        let due = self.faults.note(sql, values).before()?;
         let done = self.query_now(sql, values).await;
         #[cfg(feature = "faults")]
         self.faults.after(due)?;
@@ -119,7 +138,7 @@ impl Connection {
 
     pub(crate) async fn execute(&mut self, sql: &Sql, values: &[Value]) -> Result<u64, sqlx::Error> {
         #[cfg(feature = "faults")]
-        let due = self.faults.before()?;
+        let due = self.faults.note(sql, values).before()?;
         let done = self.execute_now(sql, values).await;
         #[cfg(feature = "faults")]
         self.faults.after(due)?;

@@ -1,10 +1,16 @@
-//! Cutting a connection at a chosen statement, for tests (feature `faults`).
+//! Cutting a connection at a chosen statement, and listening to what is asked, for tests (feature `faults`).
 //!
 //! PostgreSQL is cut on its wire by a proxy. SQLite has no wire: here a statement either never reaches the
 //! database, or is done and its answer is lost, or the process dies at that point.
 
 use std::io;
 use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::value::{Sql, Value};
+
+/// A statement that was asked, with its values.
+pub type Heard = (Sql, Vec<Value>);
 
 /// What happens at the chosen statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +32,8 @@ pub struct Faults {
     left: AtomicI64,
     cut: AtomicU8,
     hit: AtomicI64,
+    /// The statements with parameters since listening began; `None` while nobody listens.
+    heard: Mutex<Option<Vec<Heard>>>,
 }
 
 impl Default for Faults {
@@ -34,6 +42,7 @@ impl Default for Faults {
             left: AtomicI64::new(-1),
             cut: AtomicU8::new(0),
             hit: AtomicI64::new(0),
+            heard: Mutex::new(None),
         }
     }
 }
@@ -49,6 +58,25 @@ impl Faults {
     pub fn disarm(&self) -> bool {
         self.left.store(-1, Ordering::SeqCst);
         self.hit.swap(0, Ordering::SeqCst) > 0
+    }
+
+    /// Writes down every statement that a parameter could be given to, until [`Faults::heard`].
+    pub fn listen(&self) {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
+    }
+
+    /// What was asked since [`Faults::listen`], in order; nothing more is written down.
+    pub fn heard(&self) -> Vec<Heard> {
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.take().unwrap_or_default()
+    }
+
+    pub(crate) fn note(&self, sql: &Sql, values: &[Value]) -> &Self {
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(heard) = heard.as_mut() {
+            heard.push((sql.clone(), values.to_vec()));
+        }
+        self
     }
 
     pub(crate) fn before(&self) -> Result<bool, sqlx::Error> {

@@ -28,6 +28,7 @@ mod value;
 pub use error::{Cause, MigrateError, OpenError, StoreError};
 pub use location::{InvalidLocation, Location, PostgresLocation};
 pub use migrate::{Component, Migration};
+pub use pool::Deadline;
 pub use store::{Engine, Options, Store};
 pub use tables::{Bound, Tables};
 pub use tx::{ReadTx, Tx, TxFuture};

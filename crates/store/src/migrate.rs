@@ -8,8 +8,9 @@ use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
-use crate::error::MigrateError;
+use crate::error::{MigrateError, StoreError};
 use crate::tables::{Bound, Tables};
+use crate::tx::{Tx, TxFuture};
 use crate::value::Value;
 
 /// The tables that one part of ether owns.
@@ -86,11 +87,16 @@ fn created(sql: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Everything below runs in one transaction under the component's lock.
-pub(crate) async fn migrate(
+pub(crate) async fn migrate<E, F>(
     tables: &Tables,
     component: &Component,
     bound: Bound,
-) -> Result<(), MigrateError> {
+    check: F,
+) -> Result<(), E>
+where
+    F: for<'t> FnOnce(&'t mut Tx, i64) -> TxFuture<'t, (), E> + Send + 'static,
+    E: From<MigrateError> + From<StoreError> + Send + 'static,
+{
     let component = *component;
     let postgres = tables.store().engine() != crate::Engine::Sqlite;
     tables
@@ -109,6 +115,7 @@ pub(crate) async fn migrate(
                     applied.push((row.integer(0)?, row.text(1)?));
                 }
                 let pending = compare(&component, &applied)?;
+                check(tx, applied.last().map_or(0, |(version, _)| *version)).await?;
                 for migration in pending {
                     let failed = |source| MigrateError::Statement {
                         version: migration.version,

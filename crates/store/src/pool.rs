@@ -45,22 +45,34 @@ impl Loan {
 
 /// The moment at which one call has to give up, on the process's own monotonic clock: a bound on real IO is
 /// real time, whatever clock decides authority.
-#[derive(Clone)]
-pub(crate) struct Deadline {
+#[derive(Clone, Debug)]
+pub struct Deadline {
     clock: SystemClock,
     at: Monotonic,
     pub(crate) bound: Duration,
 }
 
 impl Deadline {
-    pub(crate) fn after(bound: Duration) -> Self {
+    /// `bound` from now.
+    pub fn after(bound: Duration) -> Self {
         let clock = SystemClock::new();
         let at = clock.monotonic().saturating_add(bound);
         Self { clock, at, bound }
     }
 
-    pub(crate) fn left(&self) -> Duration {
+    /// How much of the bound is left; zero once it has passed.
+    pub fn left(&self) -> Duration {
         self.at.saturating_since(self.clock.monotonic())
+    }
+
+    /// The whole bound that this deadline was made with.
+    pub fn bound(&self) -> Duration {
+        self.bound
+    }
+
+    /// Moves the deadline back by `by`, which was spent on something that has a bound of its own.
+    pub fn extend(&mut self, by: Duration) {
+        self.at = self.at.saturating_add(by);
     }
 }
 

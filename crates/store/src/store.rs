@@ -1,7 +1,8 @@
 //! Opening a database and its components.
 
+use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ether_types::Clock;
@@ -15,6 +16,7 @@ use crate::location::Location;
 use crate::migrate::{self, Component};
 use crate::pool::{Deadline, Pool};
 use crate::tables::{Bound, Tables};
+use crate::tx::{Tx, TxFuture};
 
 /// Settings of an open database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +66,29 @@ pub(crate) struct Inner {
     schema: String,
     connector: Connector,
     pub(crate) readers: Arc<Pool>,
-    /// SQLite has one writer whatever the component is; on PostgreSQL each component brings its own.
+    /// SQLite has one writer whatever the component is.
     writer: Option<Arc<Pool>>,
+    /// PostgreSQL has one for each component that was opened, by the key of its lock; `None` once closed.
+    writers: Mutex<Option<HashMap<i64, Arc<Pool>>>>,
+}
+
+impl Inner {
+    fn writers(&self) -> MutexGuard<'_, Option<HashMap<i64, Arc<Pool>>>> {
+        self.writers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection that the writing transactions under `lock` take turns on.
+    fn writer(&self, lock: i64) -> Result<Arc<Pool>, StoreError> {
+        if let Some(writer) = &self.writer {
+            return Ok(Arc::clone(writer));
+        }
+        let mut writers = self.writers();
+        let writers = writers.as_mut().ok_or(StoreError::Closed)?;
+        let writer = writers
+            .entry(lock)
+            .or_insert_with(|| Arc::new(Pool::new(self.connector.clone(), 1)));
+        Ok(Arc::clone(writer))
+    }
 }
 
 impl std::fmt::Debug for Store {
@@ -121,18 +144,17 @@ impl Store {
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(options.open)
             .disable_statement_logging();
-        let connector = Connector::from(To::Sqlite(Box::new(base.clone().create_if_missing(true))));
+        let connector = Connector::from(To::Sqlite(Box::new(base.create_if_missing(true))));
         let writer = Arc::new(Pool::new(connector.clone(), 1));
         writer.give_back_loan(writer.take(&deadline).await?);
-        let mut reading = connector.clone();
-        reading.to = To::Sqlite(Box::new(base.pragma("query_only", "ON")));
+        let readers = Arc::new(Pool::new(connector.reading(), options.readers));
         Ok(Self::assemble(
             Engine::Sqlite,
             options,
             clock,
             String::new(),
             connector,
-            Arc::new(Pool::new(reading, options.readers)),
+            readers,
             Some(writer),
         ))
     }
@@ -165,7 +187,7 @@ impl Store {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, OpenError> {
         let deadline = Deadline::after(options.open);
-        let readers = Arc::new(Pool::new(connector.clone(), options.readers));
+        let readers = Arc::new(Pool::new(connector.reading(), options.readers));
         let mut loan = readers.take(&deadline).await?;
         let facts = loan
             .connection
@@ -213,6 +235,7 @@ impl Store {
                 connector,
                 readers,
                 writer,
+                writers: Mutex::new(Some(HashMap::new())),
             }),
         }
     }
@@ -236,22 +259,35 @@ impl Store {
     /// # Errors
     /// [`MigrateError`]; nothing was changed.
     pub async fn component(&self, component: &Component) -> Result<Tables, MigrateError> {
+        self.component_if(component, |_tx, _found| Box::pin(async { Ok(()) }))
+            .await
+    }
+
+    /// As [`Store::component`], once `check` has agreed. It runs under the component's lock, before anything is
+    /// changed, and is told the version that the tables have: 0 where there are none yet. Its error leaves the
+    /// database as it was.
+    ///
+    /// # Errors
+    /// What `check` returns, or a [`MigrateError`]; nothing was changed.
+    pub async fn component_if<E, F>(&self, component: &Component, check: F) -> Result<Tables, E>
+    where
+        F: for<'t> FnOnce(&'t mut Tx, i64) -> TxFuture<'t, (), E> + Send + 'static,
+        E: From<MigrateError> + From<StoreError> + Send + 'static,
+    {
         component.check()?;
-        let writer = self
-            .inner
-            .writer
-            .clone()
-            .unwrap_or_else(|| Arc::new(Pool::new(self.inner.connector.clone(), 1)));
-        let tables = Tables::new(self.clone(), writer, lock_key(&self.inner.schema, component.name));
-        migrate::migrate(&tables, component, Bound::of(self.inner.options.open)).await?;
+        let lock = lock_key(&self.inner.schema, component.name);
+        let tables = Tables::new(self.clone(), self.inner.writer(lock)?, lock);
+        migrate::migrate(&tables, component, Bound::of(self.inner.options.open), check).await?;
         Ok(tables)
     }
 
-    /// Waits for running transactions and closes the connections for reading (on SQLite, all of them).
-    /// Calls after this return [`StoreError::Closed`].
+    /// Waits for running transactions and closes every connection. Calls after this return
+    /// [`StoreError::Closed`].
     pub async fn close(&self) {
+        // First no new writers, then no old ones.
+        let writers = self.inner.writers().take();
         self.inner.readers.close().await;
-        if let Some(writer) = &self.inner.writer {
+        for writer in writers.iter().flat_map(HashMap::values).chain(&self.inner.writer) {
             writer.close().await;
         }
     }

@@ -155,8 +155,12 @@ async fn suite(location: Location, again: bool) {
         .await;
     if again {
         assert!(matches!(sneaky, Err(StoreError::ReadOnly(_))), "{sneaky:?}");
+        let sql = "INSERT INTO demo_words (word) VALUES ('sneaky') RETURNING word";
+        let sneaky = tables.query(SECONDS, sql, Vec::new()).await;
+        assert!(matches!(sneaky, Err(StoreError::ReadOnly(_))), "{sneaky:?}");
         assert_eq!(count(&tables).await, 1);
     }
+    who_asks_first_may_refuse(&store).await;
 
     callers_that_give_up(&tables).await;
     a_panic_is_carried_over(&tables).await;
@@ -168,6 +172,51 @@ async fn suite(location: Location, again: bool) {
         tables.query(SECONDS, "SELECT 1", Vec::new()).await,
         Err(StoreError::Closed)
     ));
+    assert!(matches!(
+        put(&tables, "after the end", None).await,
+        Err(StoreError::Closed)
+    ));
+    assert!(matches!(
+        store.component(&V2).await,
+        Err(MigrateError::Store(StoreError::Closed))
+    ));
+}
+
+/// A check that disagrees is asked before anything is changed, and told what is there.
+async fn who_asks_first_may_refuse(store: &Store) {
+    const GUARDED: Component = Component {
+        name: "guarded",
+        migrations: &[Migration {
+            version: 1,
+            name: "a table",
+            sql: "CREATE TABLE guarded_things (a TEXT)",
+        }],
+    };
+    async fn asked(store: &Store, wanted: i64) -> Result<Tables, MigrateError> {
+        let checked = store.component_if(&GUARDED, move |_tx, found| {
+            Box::pin(async move {
+                match found == wanted {
+                    true => Ok(()),
+                    false => Err(MigrateError::Gap {
+                        component: "guarded",
+                        version: found,
+                    }),
+                }
+            })
+        });
+        checked.await
+    }
+    for _ in 0..2 {
+        let refused = asked(store, 1).await.map(drop);
+        assert!(
+            matches!(refused, Err(MigrateError::Gap { version: 0, .. })),
+            "{refused:?}"
+        );
+    }
+    let tables = asked(store, 0).await.unwrap();
+    asked(store, 1).await.unwrap();
+    let rows = tables.query(SECONDS, "SELECT a FROM guarded_things", Vec::new());
+    assert!(rows.await.unwrap().is_empty());
 }
 
 /// Cancelled at any moment, a caller leaves no open transaction and a lock that is free.
@@ -258,6 +307,14 @@ async fn a_component_on_postgres_that_restarts() {
     suite(server.fresh_schema().parse().unwrap(), true).await;
     let idle = "SELECT COUNT(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'";
     assert_eq!(server.sql(idle), "0");
+    // Nobody is connected any more; a backend needs a moment to see that its client has left.
+    let ours = "SELECT COUNT(*) FROM pg_stat_activity WHERE application_name = 'ether'";
+    let mut looks = 0;
+    while server.sql(ours) != "0" {
+        looks += 1;
+        assert!(looks < 100, "a closed store has left connections open");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 
     let store = open(&server.fresh_schema().parse().unwrap()).await;
     let tables = store.component(&V2).await.unwrap();

@@ -1,6 +1,7 @@
 //! The fence: every identity that must match before anything acts (D3).
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::id::{BootId, ClusterId, NodeId, OperationId, SessionId, TargetId};
 use crate::role::Role;
@@ -68,7 +69,8 @@ pub struct Fence {
     pub cluster: ClusterId,
     /// The reusable slot that is assigned.
     pub session: SessionId,
-    /// Which assignment of that slot this is.
+    /// Which assignment of that slot this is; never [`Generation::NEVER`].
+    #[serde(deserialize_with = "assigned")]
     pub generation: Generation,
     /// The node whose broker owns the session.
     pub controller_node: NodeId,
@@ -82,6 +84,17 @@ pub struct Fence {
     pub role: Role,
     /// The idempotency key under which it was reserved.
     pub operation: OperationId,
+}
+
+/// A generation that was granted; none is before the first.
+fn assigned<'de, D: Deserializer<'de>>(from: D) -> Result<Generation, D::Error> {
+    let generation = Generation::deserialize(from)?;
+    match generation == Generation::NEVER {
+        true => Err(D::Error::custom(
+            "the generation of a fence is 1 to 9223372036854775807, not 0",
+        )),
+        false => Ok(generation),
+    }
 }
 
 #[cfg(test)]
@@ -99,5 +112,19 @@ mod tests {
             serde_json::from_str::<Generation>("7").unwrap(),
             Generation::new(7).unwrap()
         );
+    }
+
+    #[test]
+    fn a_fence_names_a_generation_that_was_granted() {
+        let text = |generation: u64| {
+            format!(
+                "{{\"cluster\":\"c\",\"session\":\"a/0\",\"generation\":{generation},\"controllerNode\":\"a\",\
+                 \"controllerBoot\":\"a1\",\"target\":\"w/cpu\",\"targetBoot\":\"w1\",\"role\":\"transcode\",\
+                 \"operation\":\"o\"}}"
+            )
+        };
+        assert!(serde_json::from_str::<Fence>(&text(1)).is_ok());
+        let never = serde_json::from_str::<Fence>(&text(0)).unwrap_err().to_string();
+        assert!(never.contains("1 to 9223372036854775807"), "{never}");
     }
 }

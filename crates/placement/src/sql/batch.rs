@@ -43,10 +43,15 @@ pub(crate) fn rows_of<T>(mut items: &[T]) -> Vec<&[T]> {
 
 /// `$1, $2, …`
 pub(crate) fn in_list(count: usize) -> String {
+    in_list_from(1, count)
+}
+
+/// `$first, …`, `count` of them.
+pub(crate) fn in_list_from(first: usize, count: usize) -> String {
     let mut text = String::with_capacity(count * 5);
-    for n in 1..=count {
+    for n in first..first + count {
         // Writing to a String does not fail.
-        let _ = write!(text, "{}${n}", if n == 1 { "" } else { ", " });
+        let _ = write!(text, "{}${n}", if n == first { "" } else { ", " });
     }
     text
 }

@@ -2,12 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ether_store::{Row, Sql, Tx, Value};
+use ether_store::{Sql, Tx, Value};
 use ether_types::{Role, ScopeName, SessionId, TargetId};
 
 use crate::command::Command;
-use crate::sql::rows::{self, SESSION_COLUMNS, corrupt};
-use crate::sql::{Fault, in_list, pad};
+use crate::evidence::StoredEvidence;
+use crate::sql::rows::{
+    self, EVIDENCE_COLUMNS, EVIDENCE_WIDTH, META_COLUMNS, META_WIDTH, POOL_COLUMNS, SESSION_JOINED,
+    SESSION_WIDTH, TARGET_COLUMNS, corrupt,
+};
+use crate::sql::{Fault, in_list, in_list_from, pad};
 use crate::state::{Own, State};
 
 /// The keys that a group of commands will ask for.
@@ -59,62 +63,21 @@ impl Needs {
     }
 }
 
+/// What was read under the lock.
+pub(crate) struct Snapshot {
+    pub(crate) state: State,
+    /// Sessions that evidence is kept about, among those that may be retired.
+    pub(crate) evidenced: BTreeSet<SessionId>,
+}
+
 /// The snapshot for `commands`, read under the lock.
-pub(crate) async fn load(tx: &mut Tx, own: &Own, commands: &[Command]) -> Result<State, Fault> {
+pub(crate) async fn load(tx: &mut Tx, own: &Own, commands: &[Command]) -> Result<Snapshot, Fault> {
     let mut needs = Needs::default();
     commands.iter().for_each(|command| needs.add(command));
-
-    let sql = "SELECT cluster, revision, total, retired, ceiling FROM placement_meta WHERE id = 1";
-    let row = tx.first(sql, &[]).await?;
-    let meta = rows::meta(&row.ok_or_else(|| corrupt("placement_meta", "id"))?)?;
-    let mut state = State::new(own.clone(), meta);
-
-    needs
-        .sessions
-        .iter()
-        .for_each(|key| state.sessions.set(key.clone(), None));
-    let keys: Vec<String> = needs.sessions.iter().map(SessionId::to_string).collect();
-    let sessions = select(tx, SESSION_COLUMNS, "placement_sessions", "session", &keys).await?;
-    for row in &sessions {
-        let session = rows::session(row, &own.cluster)?;
-        if needs.released.contains(&session.fence.session) {
-            needs
-                .scopes
-                .extend(session.claims.iter().map(|(scope, _)| scope.clone()));
-        }
-        state.sessions.set(session.fence.session.clone(), Some(session));
-    }
-
-    needs
-        .targets
-        .iter()
-        .for_each(|key| state.targets.set(key.clone(), None));
-    let keys: Vec<&str> = needs.targets.iter().map(TargetId::as_str).collect();
-    for row in &select(tx, "target, boot, roles", "placement_targets", "target", &keys).await? {
-        let (key, target) = rows::target(row)?;
-        state.targets.set(key, Some(target));
-    }
-
-    for scope in &needs.scopes {
-        Role::ALL
-            .iter()
-            .for_each(|role| state.pools.set((scope.clone(), *role), None));
-    }
-    let keys: Vec<&str> = needs.scopes.iter().map(ScopeName::as_str).collect();
-    for row in &select(
-        tx,
-        "scope, role, capacity, used",
-        "placement_pools",
-        "scope",
-        &keys,
-    )
-    .await?
-    {
-        let (key, pool) = rows::pool(row)?;
-        state.pools.set(key, Some(pool));
-    }
-
-    load_evidence(tx, &mut state, &needs.evidence).await?;
+    let mut snapshot = load_sessions(tx, own, &mut needs).await?;
+    let state = &mut snapshot.state;
+    load_targets_and_pools(tx, state, &needs).await?;
+    load_evidence(tx, state, &needs.evidence).await?;
     if needs.coordinators {
         let sql = "SELECT node, boot, known_schema, quota, maximum_lease, transaction_timeout, lock_timeout \
                    FROM placement_coordinators";
@@ -125,47 +88,130 @@ pub(crate) async fn load(tx: &mut Tx, own: &Own, commands: &[Command]) -> Result
         }
         state.coordinators = Some(all);
     }
-    Ok(state)
+    Ok(snapshot)
 }
 
-pub(crate) const EVIDENCE_COLUMNS: &str =
-    "session, generation, part, author_node, author_boot, kind, body, recorded";
+/// The ledger's own row and the sessions in one statement. Where some may be retired, it also tells which of
+/// them have evidence to consume.
+async fn load_sessions(tx: &mut Tx, own: &Own, needs: &mut Needs) -> Result<Snapshot, Fault> {
+    let keys: Vec<String> = needs.sessions.iter().map(SessionId::to_string).collect();
+    let mut answers = Vec::with_capacity(keys.len().max(1));
+    if keys.is_empty() {
+        let sql = format!("SELECT {META_COLUMNS} FROM placement_meta m WHERE m.id = 1");
+        answers.extend(tx.query(Sql::generated(sql), &[]).await?);
+    }
+    let evidenced = match needs.released.is_empty() {
+        true => "CAST(0 AS BIGINT)",
+        false => {
+            "CASE WHEN EXISTS (SELECT 1 FROM placement_evidence e WHERE e.session = s.session) \
+             THEN CAST(1 AS BIGINT) ELSE CAST(0 AS BIGINT) END"
+        }
+    };
+    for keys in pad(&keys) {
+        let sql = format!(
+            "SELECT {META_COLUMNS}, {SESSION_JOINED}, {evidenced} FROM placement_meta m \
+             LEFT JOIN placement_sessions s ON s.session IN ({}) WHERE m.id = 1",
+            in_list(keys.len())
+        );
+        let values: Vec<Value> = keys.into_iter().map(Value::from).collect();
+        answers.extend(tx.query(Sql::generated(sql), &values).await?);
+    }
+    let first = answers.first().ok_or_else(|| corrupt("placement_meta", "id"))?;
+    let mut snapshot = Snapshot {
+        state: State::new(own.clone(), rows::meta(first)?),
+        evidenced: BTreeSet::new(),
+    };
+    for key in &needs.sessions {
+        snapshot.state.sessions.set(key.clone(), None);
+    }
+    if keys.is_empty() {
+        return Ok(snapshot);
+    }
+    for row in &answers {
+        let Some(session) = rows::session(row, META_WIDTH, &own.cluster)? else {
+            continue;
+        };
+        let key = session.fence.session.clone();
+        if needs.released.contains(&key) {
+            needs
+                .scopes
+                .extend(session.claims.iter().map(|(scope, _)| scope.clone()));
+        }
+        if row.integer(META_WIDTH + SESSION_WIDTH)? != 0 {
+            snapshot.evidenced.insert(key.clone());
+        }
+        snapshot.state.sessions.set(key, Some(session));
+    }
+    Ok(snapshot)
+}
 
-async fn load_evidence(tx: &mut Tx, state: &mut State, sessions: &BTreeSet<SessionId>) -> Result<(), Fault> {
-    for key in sessions {
-        for part in ["target", "source"] {
-            state.evidence.set((key.clone(), part), None);
+/// The targets and the pools, in one statement while neither is more than one list.
+async fn load_targets_and_pools(tx: &mut Tx, state: &mut State, needs: &Needs) -> Result<(), Fault> {
+    for key in &needs.targets {
+        state.targets.set(key.clone(), None);
+    }
+    for scope in &needs.scopes {
+        for role in Role::ALL {
+            state.pools.set((scope.clone(), role), None);
         }
     }
-    let keys: Vec<String> = sessions.iter().map(SessionId::to_string).collect();
-    for row in &select(tx, EVIDENCE_COLUMNS, "placement_evidence", "session", &keys).await? {
-        let owner = row.text(0usize)?.parse::<SessionId>();
-        let owner = owner.map_err(|_| corrupt("placement_evidence", "session"))?;
-        let session = state.sessions.get(&owner).map_err(crate::decide::Defect::from)?;
-        let fence = session.map(|session| session.fence.clone());
-        let fence = fence.ok_or_else(|| corrupt("placement_evidence", "session"))?;
-        let evidence = rows::evidence(row, &fence)?;
-        state
-            .evidence
-            .set((owner, evidence.author.part()), Some(evidence));
+    let targets: Vec<&str> = needs.targets.iter().map(TargetId::as_str).collect();
+    let scopes: Vec<&str> = needs.scopes.iter().map(ScopeName::as_str).collect();
+    let (mut targets, mut scopes) = (pad(&targets).into_iter(), pad(&scopes).into_iter());
+    loop {
+        let (some_targets, some_scopes) = (targets.next(), scopes.next());
+        let mut parts = Vec::with_capacity(2);
+        let mut values: Vec<Value> = Vec::new();
+        for (columns, table, key, keys) in [
+            (TARGET_COLUMNS, "placement_targets", "target", some_targets),
+            (POOL_COLUMNS, "placement_pools", "scope", some_scopes),
+        ] {
+            let Some(keys) = keys else { continue };
+            let list = in_list_from(values.len() + 1, keys.len());
+            parts.push(format!("SELECT {columns} FROM {table} WHERE {key} IN ({list})"));
+            values.extend(keys.into_iter().map(Value::from));
+        }
+        if parts.is_empty() {
+            return Ok(());
+        }
+        let sql = Sql::generated(parts.join(" UNION ALL "));
+        for row in &tx.query(sql, &values).await? {
+            if rows::is_pool(row)? {
+                let (key, pool) = rows::pool(row)?;
+                state.pools.set(key, Some(pool));
+            } else {
+                let (key, target) = rows::target(row)?;
+                state.targets.set(key, Some(target));
+            }
+        }
     }
-    Ok(())
 }
 
-/// The rows of `table` whose `key` is one of `keys`.
-async fn select(
-    tx: &mut Tx,
-    columns: &str,
-    table: &str,
-    key: &str,
-    keys: &[impl AsRef<str> + Clone],
-) -> Result<Vec<Row>, Fault> {
-    let mut rows = Vec::with_capacity(keys.len());
-    for keys in pad(keys) {
-        let list = in_list(keys.len());
-        let sql = format!("SELECT {columns} FROM {table} WHERE {key} IN ({list})");
-        let values: Vec<Value> = keys.iter().map(|key| Value::from(key.as_ref())).collect();
-        rows.extend(tx.query(Sql::generated(sql), &values).await?);
+/// What is kept about the generation that each session's row has.
+async fn load_evidence(tx: &mut Tx, state: &mut State, sessions: &BTreeSet<SessionId>) -> Result<(), Fault> {
+    let mut kept: BTreeMap<SessionId, Vec<StoredEvidence>> = BTreeMap::new();
+    for key in sessions {
+        state.evidence.set(key.clone(), None);
     }
-    Ok(rows)
+    let keys: Vec<String> = sessions.iter().map(SessionId::to_string).collect();
+    for keys in pad(&keys) {
+        let sql = format!(
+            "SELECT {EVIDENCE_COLUMNS}, e.session FROM placement_evidence e WHERE e.session IN ({})",
+            in_list(keys.len())
+        );
+        let values: Vec<Value> = keys.into_iter().map(Value::from).collect();
+        for row in &tx.query(Sql::generated(sql), &values).await? {
+            let owner = row.text(EVIDENCE_WIDTH)?.parse::<SessionId>();
+            let owner = owner.map_err(|_| corrupt("placement_evidence", "session"))?;
+            let session = state.sessions.get(&owner).map_err(crate::decide::Defect::from)?;
+            let Some(session) = session else { continue };
+            if let Some(piece) = rows::evidence(row, 0, &session.fence)? {
+                kept.entry(owner).or_default().push(piece);
+            }
+        }
+    }
+    for (session, pieces) in kept {
+        state.evidence.set(session, Some(pieces));
+    }
+    Ok(())
 }

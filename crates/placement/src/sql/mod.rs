@@ -32,4 +32,4 @@ pub enum Fault {
     Revision,
 }
 
-pub(crate) use batch::{in_list, pad, rows_of, values_table};
+pub(crate) use batch::{in_list, in_list_from, pad, rows_of, values_table};

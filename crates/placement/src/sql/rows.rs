@@ -11,12 +11,16 @@ use ether_types::{
 };
 
 use crate::bounds::{Capacity, Claims, EvidenceBody, Quota, Units};
-use crate::evidence::{Author, EvidenceKind, StoredEvidence};
+use crate::evidence::{Author, EvidenceKind, StoredEvidence, node_of};
 use crate::sql::Fault;
 use crate::state::{Coordinator, Meta, Pool, Session, Target};
 
 pub(crate) const SESSION_COLUMNS: &str = "session, generation, controller_node, controller_boot, target, \
      target_node, target_boot, role, operation, request, claims, initial_deadline, deadline, retired";
+/// The same in a join, as [`session`] reads them.
+pub(crate) const SESSION_JOINED: &str = "s.session, s.generation, s.controller_node, s.controller_boot, s.target, \
+     s.target_node, s.target_boot, s.role, s.operation, s.request, s.claims, s.initial_deadline, s.deadline, \
+     s.retired";
 
 pub(crate) fn corrupt(table: &'static str, column: &'static str) -> Fault {
     Fault::Corrupt { table, column }
@@ -39,6 +43,13 @@ pub(crate) fn micros(duration: Duration) -> Value {
     integer(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
 }
 
+/// The columns of the ledger's own row, as [`meta`] reads them.
+pub(crate) const META_COLUMNS: &str = "m.cluster, m.revision, m.total, m.retired, m.ceiling, m.clock";
+/// How many they are.
+pub(crate) const META_WIDTH: usize = 6;
+/// How many [`SESSION_JOINED`] are.
+pub(crate) const SESSION_WIDTH: usize = 14;
+
 pub(crate) fn meta(row: &Row) -> Result<Meta, Fault> {
     const T: &str = "placement_meta";
     let cluster = row.opt_text(0usize)?.map(ClusterId::new).transpose();
@@ -51,31 +62,36 @@ pub(crate) fn meta(row: &Row) -> Result<Meta, Fault> {
         total: count(row, 2, T, "total")?,
         retired: count(row, 3, T, "retired")?,
         ceiling: parse(ceiling.transpose(), T, "ceiling")?,
+        clock: Timestamp::from_micros(row.integer(5usize)?),
     })
 }
 
-pub(crate) fn session(row: &Row, cluster: &ClusterId) -> Result<Session, Fault> {
+/// The session whose columns begin at `first`; `None` where an outer join found none.
+pub(crate) fn session(row: &Row, first: usize, cluster: &ClusterId) -> Result<Option<Session>, Fault> {
     const T: &str = "placement_sessions";
-    let generation = Generation::new(count(row, 1, T, "generation")?);
+    let Some(session) = row.opt_text(first)? else {
+        return Ok(None);
+    };
+    let generation = Generation::new(count(row, first + 1, T, "generation")?);
     let fence = Fence {
         cluster: cluster.clone(),
-        session: parse(row.text(0usize)?.parse::<SessionId>(), T, "session")?,
+        session: parse(session.parse::<SessionId>(), T, "session")?,
         generation: generation.ok_or_else(|| corrupt(T, "generation"))?,
-        controller_node: parse(NodeId::new(row.text(2usize)?), T, "controller_node")?,
-        controller_boot: parse(BootId::new(row.text(3usize)?), T, "controller_boot")?,
-        target: parse(TargetId::new(row.text(4usize)?), T, "target")?,
-        target_boot: parse(BootId::new(row.text(6usize)?), T, "target_boot")?,
-        role: parse(row.text(7usize)?.parse::<Role>(), T, "role")?,
-        operation: parse(OperationId::new(row.text(8usize)?), T, "operation")?,
+        controller_node: parse(NodeId::new(row.text(first + 2)?), T, "controller_node")?,
+        controller_boot: parse(BootId::new(row.text(first + 3)?), T, "controller_boot")?,
+        target: parse(TargetId::new(row.text(first + 4)?), T, "target")?,
+        target_boot: parse(BootId::new(row.text(first + 6)?), T, "target_boot")?,
+        role: parse(row.text(first + 7)?.parse::<Role>(), T, "role")?,
+        operation: parse(OperationId::new(row.text(first + 8)?), T, "operation")?,
     };
-    Ok(Session {
+    Ok(Some(Session {
         fence,
-        request: row.text(9usize)?,
-        claims: claims(&row.text(10usize)?).ok_or_else(|| corrupt(T, "claims"))?,
-        initial_deadline: Timestamp::from_micros(row.integer(11usize)?),
-        deadline: Timestamp::from_micros(row.integer(12usize)?),
-        retired: row.integer(13usize)? != 0,
-    })
+        request: row.text(first + 9)?,
+        claims: claims(&row.text(first + 10)?).ok_or_else(|| corrupt(T, "claims"))?,
+        initial_deadline: Timestamp::from_micros(row.integer(first + 11)?),
+        deadline: Timestamp::from_micros(row.integer(first + 12)?),
+        retired: row.integer(first + 13)? != 0,
+    }))
 }
 
 pub(crate) fn session_values(session: &Session, into: &mut Vec<Value>) {
@@ -86,7 +102,7 @@ pub(crate) fn session_values(session: &Session, into: &mut Vec<Value>) {
         Value::from(fence.controller_node.as_str()),
         Value::from(fence.controller_boot.as_str()),
         Value::from(fence.target.as_str()),
-        Value::from(target_node(&fence.target)),
+        Value::from(node_of(&fence.target)),
         Value::from(fence.target_boot.as_str()),
         Value::from(fence.role.as_str()),
         Value::from(fence.operation.as_str()),
@@ -96,12 +112,6 @@ pub(crate) fn session_values(session: &Session, into: &mut Vec<Value>) {
         Value::from(session.deadline.as_micros()),
         Value::from(i64::from(session.retired)),
     ]);
-}
-
-/// The node whose device a target is: what stands before the first slash (D18).
-pub(crate) fn target_node(target: &TargetId) -> &str {
-    let text = target.as_str();
-    text.split_once('/').map_or(text, |(node, _)| node)
 }
 
 // The alphabet of a scope has no '=', ',' and ';', so that these texts need no escapes.
@@ -148,23 +158,32 @@ fn roles(text: &str) -> Option<BTreeMap<Role, BTreeSet<ScopeName>>> {
     Some(roles)
 }
 
+/// Targets and pools come in one answer; its first column says which of the two a row is.
+pub(crate) const TARGET_COLUMNS: &str =
+    "CAST(0 AS BIGINT), target, boot, roles, CAST(0 AS BIGINT), CAST(0 AS BIGINT)";
+pub(crate) const POOL_COLUMNS: &str = "CAST(1 AS BIGINT), scope, role, '', capacity, used";
+
+pub(crate) fn is_pool(row: &Row) -> Result<bool, Fault> {
+    Ok(row.integer(0usize)? != 0)
+}
+
 pub(crate) fn target(row: &Row) -> Result<(TargetId, Target), Fault> {
     const T: &str = "placement_targets";
-    let id = parse(TargetId::new(row.text(0usize)?), T, "target")?;
+    let id = parse(TargetId::new(row.text(1usize)?), T, "target")?;
     let target = Target {
-        boot: parse(BootId::new(row.text(1usize)?), T, "boot")?,
-        roles: roles(&row.text(2usize)?).ok_or_else(|| corrupt(T, "roles"))?,
+        boot: parse(BootId::new(row.text(2usize)?), T, "boot")?,
+        roles: roles(&row.text(3usize)?).ok_or_else(|| corrupt(T, "roles"))?,
     };
     Ok((id, target))
 }
 
 pub(crate) fn pool(row: &Row) -> Result<((ScopeName, Role), Pool), Fault> {
     const T: &str = "placement_pools";
-    let scope = parse(ScopeName::new(row.text(0usize)?), T, "scope")?;
-    let role = parse(row.text(1usize)?.parse::<Role>(), T, "role")?;
+    let scope = parse(ScopeName::new(row.text(1usize)?), T, "scope")?;
+    let role = parse(row.text(2usize)?.parse::<Role>(), T, "role")?;
     let pool = Pool {
-        capacity: parse(Capacity::new(count(row, 2, T, "capacity")?), T, "capacity")?,
-        used: count(row, 3, T, "used")?,
+        capacity: parse(Capacity::new(count(row, 4, T, "capacity")?), T, "capacity")?,
+        used: count(row, 5, T, "used")?,
     };
     Ok(((scope, role), pool))
 }
@@ -183,27 +202,37 @@ pub(crate) fn coordinator(row: &Row) -> Result<(NodeId, Coordinator), Fault> {
     Ok((node, coordinator))
 }
 
-/// A piece of evidence, whose fence is that of its session's row: evidence of another generation than the
-/// row's does not exist, since a retirement consumes it.
-pub(crate) fn evidence(row: &Row, fence: &Fence) -> Result<StoredEvidence, Fault> {
+/// The columns of a piece of evidence, as [`evidence`] reads them.
+pub(crate) const EVIDENCE_COLUMNS: &str =
+    "e.generation, e.part, e.author_node, e.author_boot, e.kind, e.body, e.recorded";
+/// How many they are.
+pub(crate) const EVIDENCE_WIDTH: usize = 7;
+
+/// The piece whose columns begin at `first` and which is about `fence`. `None` where an outer join found none,
+/// and for one about another generation, which nothing can come of.
+pub(crate) fn evidence(row: &Row, first: usize, fence: &Fence) -> Result<Option<StoredEvidence>, Fault> {
     const T: &str = "placement_evidence";
-    if count(row, 1, T, "generation")? != fence.generation.get() {
-        return Err(corrupt(T, "generation"));
+    let Some(generation) = row.opt_integer(first)? else {
+        return Ok(None);
+    };
+    if u64::try_from(generation) != Ok(fence.generation.get()) {
+        return Ok(None);
     }
-    let boot = parse(BootId::new(row.text(4usize)?), T, "author_boot")?;
-    let author = match (row.text(2usize)?.as_str(), row.opt_text(3usize)?) {
-        ("target", None) => Author::Target { boot },
-        ("source", Some(node)) => Author::Source {
+    let node = row.text(first + 2)?;
+    let boot = parse(BootId::new(row.text(first + 3)?), T, "author_boot")?;
+    let author = match row.text(first + 1)?.as_str() {
+        "target" if node == node_of(&fence.target) => Author::Target { boot },
+        "source" => Author::Source {
             node: parse(NodeId::new(node), T, "author_node")?,
             boot,
         },
         _ => return Err(corrupt(T, "part")),
     };
-    Ok(StoredEvidence {
+    Ok(Some(StoredEvidence {
         fence: fence.clone(),
         author,
-        kind: EvidenceKind::parse(&row.text(5usize)?).ok_or_else(|| corrupt(T, "kind"))?,
-        body: parse(EvidenceBody::new(row.text(6usize)?), T, "body")?,
-        at: Timestamp::from_micros(row.integer(7usize)?),
-    })
+        kind: EvidenceKind::parse(&row.text(first + 4)?).ok_or_else(|| corrupt(T, "kind"))?,
+        body: parse(EvidenceBody::new(row.text(first + 5)?), T, "body")?,
+        at: Timestamp::from_micros(row.integer(first + 6)?),
+    }))
 }

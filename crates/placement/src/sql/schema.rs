@@ -21,11 +21,21 @@ pub const COMPONENT: Component = Component {
             name: "terminal evidence",
             sql: EVIDENCE,
         },
+        Migration {
+            version: 4,
+            name: "evidence by author",
+            sql: EVIDENCE_BY_AUTHOR,
+        },
+        Migration {
+            version: 5,
+            name: "latest instant",
+            sql: "ALTER TABLE placement_meta ADD COLUMN clock BIGINT NOT NULL DEFAULT 0",
+        },
     ],
 };
 
 /// The newest schema that this binary knows, as coordinators publish it.
-pub(crate) const SCHEMA: u64 = 3;
+pub(crate) const SCHEMA: u64 = 5;
 
 // A renewal changes no indexed column: with room left in its page, PostgreSQL writes the new row beside the old
 // one and touches no index.
@@ -101,3 +111,27 @@ CREATE TABLE placement_evidence (
     recorded BIGINT NOT NULL,
     PRIMARY KEY (session, generation, part)
 )";
+
+// One place for each author instead of one for each part: whoever wrote first could keep the owner's piece out.
+// What the rules no longer admit is left behind, and so is what is about no unretired assignment.
+const EVIDENCE_BY_AUTHOR: &str = "
+CREATE TABLE placement_evidence_by_author (
+    session TEXT NOT NULL,
+    generation BIGINT NOT NULL,
+    part TEXT NOT NULL CHECK (part IN ('target', 'source')),
+    author_node TEXT NOT NULL,
+    author_boot TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    body TEXT NOT NULL,
+    recorded BIGINT NOT NULL,
+    PRIMARY KEY (session, generation, part, author_node, author_boot)
+);
+INSERT INTO placement_evidence_by_author (session, generation, part, author_node, author_boot, kind, body, recorded)
+    SELECT e.session, e.generation, e.part, COALESCE(e.author_node, s.target_node), e.author_boot, e.kind, e.body,
+        e.recorded
+    FROM placement_evidence e
+    JOIN placement_sessions s ON s.session = e.session AND s.generation = e.generation AND s.retired = 0
+    WHERE e.kind <> 'attested'
+        AND NOT (e.kind = 'succeeded' AND e.part = 'target' AND e.author_boot = s.target_boot);
+DROP TABLE placement_evidence;
+ALTER TABLE placement_evidence_by_author RENAME TO placement_evidence";

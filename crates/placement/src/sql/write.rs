@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use ether_store::{Sql, Tx, Value};
 use ether_types::{NodeId, Role, ScopeName, SessionId, TargetId};
 
-use crate::evidence::{Author, StoredEvidence};
+use crate::evidence::StoredEvidence;
+use crate::sql::load::Snapshot;
 use crate::sql::rows::{self, SESSION_COLUMNS, integer, micros};
 use crate::sql::{Fault, in_list, pad, rows_of, values_table};
 use crate::state::{Change, Coordinator, Pool, Session, State, Target};
@@ -20,7 +21,7 @@ pub(crate) struct Dirty {
     targets: BTreeSet<TargetId>,
     coordinators: BTreeSet<NodeId>,
     consumed: BTreeSet<SessionId>,
-    evidence: BTreeMap<(SessionId, &'static str), StoredEvidence>,
+    evidence: Vec<StoredEvidence>,
 }
 
 impl Dirty {
@@ -46,13 +47,10 @@ impl Dirty {
                 Change::Coordinator(node, _) => {
                     self.coordinators.insert(node.clone());
                 }
-                Change::Evidence(evidence) => {
-                    let key = (evidence.fence.session.clone(), evidence.author.part());
-                    self.evidence.insert(key, (**evidence).clone());
-                }
+                Change::Evidence(evidence) => self.evidence.push((**evidence).clone()),
                 Change::EvidenceConsumed(session) => {
                     self.consumed.insert(session.clone());
-                    self.evidence.retain(|(owner, _), _| owner != session);
+                    self.evidence.retain(|piece| piece.fence.session != *session);
                 }
             }
         }
@@ -60,11 +58,13 @@ impl Dirty {
     }
 }
 
-/// Writes the changed rows of `state`. Nothing changed, nothing written: the transaction stays a reader.
-pub(crate) async fn write(tx: &mut Tx, state: &State, dirty: &Dirty) -> Result<(), Fault> {
+/// Writes the changed rows of the snapshot's state. Nothing changed, nothing written: the transaction stays a
+/// reader.
+pub(crate) async fn write(tx: &mut Tx, snapshot: &Snapshot, dirty: &Dirty) -> Result<(), Fault> {
     if !dirty.any {
         return Ok(());
     }
+    let state = &snapshot.state;
     let defect = crate::decide::Defect::from;
     raise_revision(tx, state).await?;
 
@@ -108,12 +108,10 @@ pub(crate) async fn write(tx: &mut Tx, state: &State, dirty: &Dirty) -> Result<(
         let row = state.coordinators.as_ref().and_then(|all| all.get(node));
         put_coordinator(tx, node, row).await?;
     }
-    let consumed: Vec<String> = dirty.consumed.iter().map(SessionId::to_string).collect();
+    let consumed = dirty.consumed.intersection(&snapshot.evidenced);
+    let consumed: Vec<String> = consumed.map(SessionId::to_string).collect();
     delete_by_session(tx, "placement_evidence", &consumed).await?;
-    for evidence in dirty.evidence.values() {
-        put_evidence(tx, evidence).await?;
-    }
-    Ok(())
+    put_evidence(tx, &dirty.evidence).await
 }
 
 /// The ledger's own row, and the proof that nobody else wrote since it was read.
@@ -121,14 +119,15 @@ async fn raise_revision(tx: &mut Tx, state: &State) -> Result<(), Fault> {
     let meta = &state.meta;
     let changed = tx
         .execute(
-            "UPDATE placement_meta SET cluster = $1, revision = $2, total = $3, retired = $4, ceiling = $5 \
-             WHERE id = 1 AND revision = $6",
+            "UPDATE placement_meta SET cluster = $1, revision = $2, total = $3, retired = $4, ceiling = $5, \
+             clock = $6 WHERE id = 1 AND revision = $7",
             &[
                 Value::from(meta.cluster.as_ref().map(|cluster| cluster.as_str().to_owned())),
                 integer(meta.revision.saturating_add(1)),
                 integer(meta.total),
                 integer(meta.retired),
                 Value::Integer(meta.ceiling.map(|c| i64::try_from(c.get()).unwrap_or(i64::MAX))),
+                Value::from(meta.clock.as_micros()),
                 integer(meta.revision),
             ],
         )
@@ -275,25 +274,27 @@ async fn put_coordinator(tx: &mut Tx, node: &NodeId, row: Option<&Coordinator>) 
     Ok(())
 }
 
-async fn put_evidence(tx: &mut Tx, evidence: &StoredEvidence) -> Result<(), Fault> {
-    let node = match &evidence.author {
-        Author::Target { .. } => None,
-        Author::Source { node, .. } => Some(node.as_str().to_owned()),
-    };
-    tx.execute(
-        "INSERT INTO placement_evidence (session, generation, part, author_node, author_boot, kind, body, \
-         recorded) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-        &[
-            Value::from(evidence.fence.session.to_string()),
-            integer(evidence.fence.generation.get()),
-            Value::from(evidence.author.part()),
-            Value::from(node),
-            Value::from(evidence.author.boot().as_str()),
-            Value::from(evidence.kind.as_str()),
-            Value::from(evidence.body.as_str()),
-            Value::from(evidence.at.as_micros()),
-        ],
-    )
-    .await?;
+async fn put_evidence(tx: &mut Tx, pieces: &[StoredEvidence]) -> Result<(), Fault> {
+    for slice in rows_of(pieces) {
+        let table = values_table(slice.len(), 8);
+        let sql = format!(
+            "INSERT INTO placement_evidence (session, generation, part, author_node, author_boot, kind, body, \
+             recorded) VALUES {table}"
+        );
+        let mut values = Vec::with_capacity(slice.len() * 8);
+        for piece in slice {
+            values.extend([
+                Value::from(piece.fence.session.to_string()),
+                integer(piece.fence.generation.get()),
+                Value::from(piece.author.part()),
+                Value::from(piece.author.node(&piece.fence.target)),
+                Value::from(piece.author.boot().as_str()),
+                Value::from(piece.kind.as_str()),
+                Value::from(piece.body.as_str()),
+                Value::from(piece.at.as_micros()),
+            ]);
+        }
+        tx.execute(Sql::generated(sql), &values).await?;
+    }
     Ok(())
 }

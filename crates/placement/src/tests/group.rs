@@ -5,10 +5,11 @@ use std::time::Duration;
 use ether_store::StoreError;
 use tokio::sync::oneshot;
 
+use crate::bounds::Quota;
 use crate::ledger::LedgerError;
 use crate::outcome::{Renewed, Reserved};
 use crate::tests::faults::operations::roomy;
-use crate::tests::world::{LONG, Place, World, ask, later, session};
+use crate::tests::world::{LONG, Place, World, ask, later, options, session};
 
 /// A long renewal is taken in slices, and whoever comes meanwhile is served between two of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -39,7 +40,9 @@ async fn a_long_renewal_lets_others_through() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_line_that_is_full_takes_no_more_and_loses_nothing() {
-    let world = roomy(World::new(&Place::File).await).await;
+    let mut large = options();
+    large.quota = Quota::MAX;
+    let world = roomy(World::with(&Place::File, large).await).await;
     let tables = world
         .open_again()
         .await
@@ -60,7 +63,7 @@ async fn a_line_that_is_full_takes_no_more_and_loses_nothing() {
             .await
     });
     holds.await.unwrap();
-    let calls: Vec<_> = (0..5_000)
+    let calls: Vec<_> = (0..9_000)
         .map(|slot| {
             let ledger = world.ledger.clone();
             tokio::spawn(async move { ledger.reserve(ask(slot, "op", 0)).await })
@@ -81,7 +84,7 @@ async fn a_line_that_is_full_takes_no_more_and_loses_nothing() {
         }
     }
     assert!(
-        turned_away > 0 && granted > 4_000,
+        turned_away > 0 && granted > 8_000,
         "{granted} granted, {turned_away} turned away"
     );
     assert_eq!(world.ledger.usage().await.unwrap().total, granted);

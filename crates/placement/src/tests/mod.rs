@@ -7,6 +7,7 @@ mod group;
 mod input;
 mod model;
 mod plain;
+mod plans;
 mod property;
 mod schema;
 mod stories;

@@ -1,24 +1,18 @@
-//! The schema: upgraded from every earlier version with data in it, and read through indexes only.
+//! The schema: upgraded from every earlier version with data in it, and from one whose upgrade was cut short.
 
 use std::sync::Arc;
 
-use ether_store::{Component, Engine, MigrateError, Sql, StoreError, Tables, Value};
+use ether_store::faults::Cut;
+use ether_store::{Component, MigrateError, Migration, Sql, Store, StoreError, Tables};
 use ether_testkit::postgres::{Durability, Server};
 
-use crate::ledger::Ledger;
-use crate::outcome::{Authority, Released, Reserved};
-use crate::read::{BY_CONTROLLER, BY_TARGET};
+use crate::evidence::{Author, EvidenceKind};
+use crate::ledger::{Ledger, OpenError};
+use crate::options::Options;
+use crate::outcome::{Authority, Ceiling, Joined, Released, Reserved};
 use crate::sql::rows::SESSION_COLUMNS;
 use crate::sql::schema::COMPONENT;
-use crate::sql::{in_list, values_table};
-use crate::tests::world::{LONG, Place, START, World, ask, audit, open, options, session};
-
-/// A live and a retired session as the first schema's binary left them.
-const OLD_ROWS: &str = "
-INSERT INTO placement_pools VALUES ('slots', 'transcode', 2000, 1000), ('scratch', 'transcode', 100, 10);
-INSERT INTO placement_targets VALUES ('w/cpu', 'w1', 'transcode=scratch,slots');
-INSERT INTO placement_claims VALUES ('c/1', 'slots', 'transcode', 1000), ('c/1', 'scratch', 'transcode', 10);
-UPDATE placement_meta SET cluster = 'test', revision = 9, total = 2, retired = 1";
+use crate::tests::world::{LONG, Place, START, World, ask, audit, boot, node, options, session};
 
 async fn run(tables: &Tables, texts: Vec<String>) {
     tables
@@ -34,25 +28,71 @@ async fn run(tables: &Tables, texts: Vec<String>) {
         .unwrap();
 }
 
-fn old_session(slot: u32, operation: &str, retired: i64) -> String {
-    let request = crate::ReserveRequest::new(ask(slot, operation, 0)).unwrap();
-    let deadline = START + 30_000_000;
-    format!(
-        "INSERT INTO placement_sessions ({SESSION_COLUMNS}) VALUES ('c/{slot}', 1, 'c', 'c1', 'w/cpu', 'w', \
-         'w1', 'transcode', '{operation}', '{}', 'scratch=10,slots=1000', {deadline}, {deadline}, {retired})",
-        request.digest()
-    )
+/// Slots 1, 3 and 4 are taken and 2 is a tombstone, and another coordinator has published itself; from the
+/// version that has them on, a ceiling stands and evidence is kept.
+fn rows_of(version: usize) -> Vec<String> {
+    let mut texts = vec![
+        "INSERT INTO placement_pools VALUES ('slots', 'transcode', 4000, 3000), \
+         ('scratch', 'transcode', 100, 30)"
+            .to_owned(),
+        "INSERT INTO placement_targets VALUES ('w/cpu', 'w1', 'transcode=scratch,slots')".to_owned(),
+        "UPDATE placement_meta SET cluster = 'test', revision = 9, total = 4, retired = 1".to_owned(),
+        format!("INSERT INTO placement_coordinators VALUES ('old', 'o1', {version}, 5000, 600000000, 1, 1)"),
+    ];
+    for (slot, operation, retired) in [(1, "live", 0), (2, "over", 1), (3, "three", 0), (4, "four", 0)] {
+        let request = crate::ReserveRequest::new(ask(slot, operation, 0)).unwrap();
+        let deadline = START + 30_000_000;
+        texts.push(format!(
+            "INSERT INTO placement_sessions ({SESSION_COLUMNS}) VALUES ('c/{slot}', 1, 'c', 'c1', 'w/cpu', \
+             'w', 'w1', 'transcode', '{operation}', '{}', 'scratch=10,slots=1000', {deadline}, {deadline}, \
+             {retired})",
+            request.digest()
+        ));
+        if retired == 0 {
+            texts.push(format!(
+                "INSERT INTO placement_claims VALUES ('c/{slot}', 'slots', 'transcode', 1000), \
+                 ('c/{slot}', 'scratch', 'transcode', 10)"
+            ));
+        }
+    }
+    if version >= 2 {
+        texts.push("UPDATE placement_meta SET ceiling = 5000".to_owned());
+    }
+    if version >= 3 {
+        // The third version let anybody claim anything, and had no node for a target.
+        let target = if version == 3 { "NULL" } else { "'w'" };
+        let mut pieces = vec![
+            format!("'c/1', 1, 'target', {target}, 'w1', 'reaped', 'by the target', 7"),
+            "'c/1', 1, 'source', 'files', 'f1', 'reaped', 'by the source', 8".to_owned(),
+        ];
+        if version == 3 {
+            pieces.extend([
+                "'c/2', 1, 'target', NULL, 'w1', 'reaped', 'about a tombstone', 9".to_owned(),
+                "'c/3', 1, 'target', NULL, 'w1', 'attested', 'by nobody', 9".to_owned(),
+                "'c/4', 1, 'target', NULL, 'w1', 'succeeded', 'by itself', 9".to_owned(),
+                "'c/4', 2, 'source', 'files', 'f1', 'reaped', 'about another generation', 9".to_owned(),
+            ]);
+        }
+        texts.extend(
+            pieces
+                .iter()
+                .map(|piece| format!("INSERT INTO placement_evidence VALUES ({piece})")),
+        );
+    }
+    texts
 }
 
-async fn upgraded_from(version: usize, world: World) {
-    // The world's own ledger is not used: this one is made at `version` and then opened by this binary.
-    let store = world.store.clone();
-    let tables = world.ledger.tables().clone();
-    let old: &'static Component = Box::leak(Box::new(Component {
+/// The first `version` migrations.
+fn component(version: usize) -> &'static Component {
+    Box::leak(Box::new(Component {
         name: "placement",
         migrations: &COMPONENT.migrations[..version],
-    }));
-    let drop = [
+    }))
+}
+
+/// The world's database as a binary of `version` would have left it.
+async fn at_version(version: usize, world: &World) {
+    let tables = [
         "meta",
         "pools",
         "targets",
@@ -62,38 +102,94 @@ async fn upgraded_from(version: usize, world: World) {
         "evidence",
         "migrations",
     ];
-    run(
-        &tables,
-        drop.iter().map(|t| format!("DROP TABLE placement_{t}")).collect(),
-    )
-    .await;
-    let tables = store.component(old).await.unwrap();
-    let mut texts: Vec<String> = OLD_ROWS.split(';').map(str::to_owned).collect();
-    texts.push(old_session(1, "live", 0));
-    texts.push(old_session(2, "over", 1));
-    run(&tables, texts).await;
+    let drop = tables.iter().map(|table| format!("DROP TABLE placement_{table}"));
+    run(world.ledger.tables(), drop.collect()).await;
+    let tables = world.store.component(component(version)).await.unwrap();
+    run(&tables, rows_of(version)).await;
+}
 
-    let judge = Arc::new(world.judge.clone());
-    let (ledger, _) = Ledger::open(&store, options(), Some(judge)).await.unwrap();
+fn fleet() -> Options {
+    let mut options = options();
+    options.fleet = true;
+    options
+}
+
+async fn open(store: &Store, world: &World) -> Result<(Ledger, Joined), OpenError> {
+    Ledger::open(store, fleet(), Some(Arc::new(world.judge.clone()))).await
+}
+
+async fn upgraded_from(version: usize, world: World) {
+    at_version(version, &world).await;
+    let (ledger, joined) = open(&world.store, &world).await.unwrap();
+    everything_is_there(version, &ledger, &joined).await;
+    // The earlier binary finds that it is one.
+    if version < COMPONENT.migrations.len() {
+        assert!(matches!(
+            world.store.component(component(version)).await,
+            Err(MigrateError::Newer { .. })
+        ));
+    }
+}
+
+/// What the earlier version wrote holds under this one's rules.
+async fn everything_is_there(version: usize, ledger: &Ledger, joined: &Joined) {
     audit(ledger.tables()).await;
+    // Where no ceiling stood yet, the coordinator of that schema keeps one from being seeded.
+    let expected = match version {
+        1 => Ceiling::Blocked {
+            older: vec![node("old")],
+        },
+        _ => Ceiling::Matches(options().quota),
+    };
+    assert!(
+        matches!(joined, Joined::Joined { ceiling, .. } if *ceiling == expected),
+        "{joined:?}"
+    );
     let record = ledger.lookup(session(1)).await.unwrap().unwrap();
     assert_eq!(record.authority, Authority::Live);
+    let kept = ledger.evidence(&record.fence).await.unwrap();
+    if version >= 3 {
+        let told: Vec<_> = kept
+            .iter()
+            .map(|piece| {
+                (
+                    piece.author.clone(),
+                    piece.kind,
+                    piece.body.as_str(),
+                    piece.at.as_micros(),
+                )
+            })
+            .collect();
+        let source = Author::Source {
+            node: node("files"),
+            boot: boot("f1"),
+        };
+        let target = Author::Target { boot: boot("w1") };
+        assert_eq!(
+            told,
+            [
+                (source, EvidenceKind::Reaped, "by the source", 8),
+                (target, EvidenceKind::Reaped, "by the target", 7)
+            ]
+        );
+    } else {
+        assert!(kept.is_empty());
+    }
+    for slot in [3, 4] {
+        let record = ledger.lookup(session(slot)).await.unwrap().unwrap();
+        let kept = ledger.evidence(&record.fence).await.unwrap();
+        assert!(kept.is_empty(), "{kept:?}");
+    }
     let replayed = ledger.reserve(ask(1, "live", 0)).await.unwrap();
     assert!(matches!(replayed, Reserved::Replayed(_)), "{replayed:?}");
     let reused = ledger.reserve(ask(2, "next", 1)).await.unwrap();
     assert!(matches!(reused, Reserved::Granted(_)), "{reused:?}");
     assert!(matches!(
-        ledger.retire(record.fence, None).await.unwrap(),
+        ledger.retire(record.fence.clone(), None).await.unwrap(),
         crate::Retirement::Proved(Released::Retired { already: false })
     ));
+    assert!(ledger.evidence(&record.fence).await.unwrap().is_empty());
     audit(ledger.tables()).await;
-    // The earlier binary finds that it is one.
-    if version < COMPONENT.migrations.len() {
-        assert!(matches!(
-            store.component(old).await,
-            Err(MigrateError::Newer { .. })
-        ));
-    }
 }
 
 #[tokio::test]
@@ -114,7 +210,78 @@ async fn every_earlier_schema_is_upgraded_with_its_rows_on_postgres() {
         for version in 1..=COMPONENT.migrations.len() {
             upgraded_from(version, World::new(&place).await).await;
         }
+        a_broken_step_leaves_the_version_before(&World::new(&place).await).await;
+        a_gap_is_refused(&World::new(&place).await).await;
     }
+}
+
+/// An upgrade that is cut at any statement, its answer lost or not, has happened or not, and the next start
+/// finishes it.
+#[tokio::test]
+async fn an_upgrade_cut_short_is_finished_by_the_next_start() {
+    for cut in [Cut::Before, Cut::After] {
+        for nth in 0.. {
+            assert!(nth < 100, "the upgrade has no end");
+            let world = World::new(&Place::File).await;
+            at_version(1, &world).await;
+            let store = world.open_again().await;
+            store.faults().arm(nth, cut);
+            let first = open(&store, &world).await;
+            if !store.faults().disarm() {
+                assert!(nth > 12, "{nth} statements are too few");
+                first.unwrap();
+                break;
+            }
+            let (ledger, joined) = open(&world.open_again().await, &world).await.unwrap();
+            everything_is_there(1, &ledger, &joined).await;
+        }
+    }
+}
+
+/// A step whose second statement fails leaves nothing of its first.
+async fn a_broken_step_leaves_the_version_before(world: &World) {
+    at_version(COMPONENT.migrations.len(), world).await;
+    let mut migrations = COMPONENT.migrations.to_vec();
+    migrations.push(Migration {
+        version: i64::try_from(migrations.len() + 1).unwrap(),
+        name: "half",
+        sql: "CREATE TABLE placement_half (a TEXT); INSERT INTO placement_nowhere VALUES (1)",
+    });
+    let broken: &'static Component = Box::leak(Box::new(Component {
+        name: "placement",
+        migrations: migrations.leak(),
+    }));
+    let failed = world.store.component(broken).await.map(drop);
+    assert!(
+        matches!(failed, Err(MigrateError::Statement { name: "half", .. })),
+        "{failed:?}"
+    );
+    let half = world
+        .ledger
+        .tables()
+        .query(LONG, "SELECT a FROM placement_half", Vec::new());
+    assert!(half.await.is_err());
+    let (ledger, joined) = open(&world.store, world).await.unwrap();
+    everything_is_there(COMPONENT.migrations.len(), &ledger, &joined).await;
+}
+
+async fn a_gap_is_refused(world: &World) {
+    let gap = "DELETE FROM placement_migrations WHERE version = 2".to_owned();
+    run(world.ledger.tables(), vec![gap]).await;
+    let refused = open(&world.store, world).await.map(drop);
+    assert!(
+        matches!(
+            refused,
+            Err(OpenError::Migrate(MigrateError::Gap { version: 2, .. }))
+        ),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_broken_step_and_a_gap_are_refused_on_sqlite() {
+    a_broken_step_leaves_the_version_before(&World::new(&Place::File).await).await;
+    a_gap_is_refused(&World::new(&Place::File).await).await;
 }
 
 /// Shipped migrations never change; whoever edits one finds this first.
@@ -135,117 +302,10 @@ fn shipped_migrations_are_as_they_were() {
     assert_eq!(sums, SHIPPED);
 }
 
-const SHIPPED: [&str; 3] = ["9ce4d74ec49ef7b0", "8f6afc3bfe9461d6", "df22d502ce2e98ba"];
-
-/// The statements whose cost must not grow with the ledger, with as many parameters as they have.
-fn statements() -> Vec<(String, usize)> {
-    let renewals = values_table(16, 2);
-    vec![
-        (
-            format!(
-                "SELECT {SESSION_COLUMNS} FROM placement_sessions WHERE session IN ({})",
-                in_list(16)
-            ),
-            16,
-        ),
-        (
-            format!(
-                "UPDATE placement_sessions SET deadline = moved.column2 FROM (VALUES {renewals}) AS moved \
-                 WHERE session = moved.column1"
-            ),
-            32,
-        ),
-        (
-            format!("DELETE FROM placement_claims WHERE session IN ({})", in_list(4)),
-            4,
-        ),
-        (
-            format!("DELETE FROM placement_evidence WHERE session IN ({})", in_list(4)),
-            4,
-        ),
-        (
-            format!(
-                "SELECT {SESSION_COLUMNS} FROM placement_sessions WHERE {BY_CONTROLLER} ORDER BY session LIMIT 10"
-            ),
-            2,
-        ),
-        (
-            format!(
-                "SELECT {SESSION_COLUMNS} FROM placement_sessions WHERE {BY_TARGET} ORDER BY session LIMIT 10"
-            ),
-            3,
-        ),
-    ]
-}
-
-async fn plans_use_indexes(tables: &Tables) {
-    let many = if tables.store().engine() == Engine::Sqlite {
-        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) SELECT"
-    } else {
-        "WITH n AS (SELECT i FROM generate_series(1, 20000) AS g(i)) SELECT"
-    };
-    let rows = format!(
-        "INSERT INTO placement_sessions ({SESSION_COLUMNS}) {many} 'c/' || i, 1, 'c', 'c1', 'w/cpu', 'w', 'w1', \
-         'transcode', 'op', 'x', 'slots=1', 1, 1, CASE WHEN i % 1000 = 0 THEN 0 ELSE 1 END FROM n"
-    );
-    run(tables, vec![rows, "ANALYZE".to_owned()]).await;
-    for (statement, parameters) in statements() {
-        let postgres = tables.store().engine() != Engine::Sqlite;
-        // PostgreSQL plans a prepared statement only with values at hand; literals stand in for them here.
-        let mut text = statement.clone();
-        for n in (1..=parameters).rev() {
-            let number = statement.starts_with("UPDATE") && n % 2 == 0;
-            let literal = if number {
-                "5".to_owned()
-            } else {
-                format!("'c/{n}'")
-            };
-            text = text.replace(&format!("${n}"), &literal);
-        }
-        let explain = if postgres { "EXPLAIN" } else { "EXPLAIN QUERY PLAN" };
-        let plan = tables
-            .write::<_, StoreError, _>(LONG, move |tx| {
-                Box::pin(async move {
-                    let rows = tx.query(Sql::generated(format!("{explain} {text}")), &[]).await?;
-                    let mut lines = Vec::new();
-                    for row in rows {
-                        lines.push(row.text(if postgres { 0_usize } else { 3 })?);
-                    }
-                    Ok(lines.join("\n"))
-                })
-            })
-            .await
-            .unwrap();
-        let scans = if postgres {
-            plan.contains("Seq Scan on placement_sessions")
-        } else {
-            plan.lines().any(|line| line.starts_with("SCAN placement_"))
-        };
-        assert!(!scans, "{statement}\n{plan}");
-        let indexed = plan.contains("Index") || plan.contains("INDEX");
-        let small = statement.starts_with("DELETE");
-        assert!(indexed || (postgres && small), "{statement}\n{plan}");
-    }
-    // Each group reads the ledger's own row by its key.
-    let meta = tables.query(
-        LONG,
-        "SELECT id FROM placement_meta WHERE id = $1",
-        vec![Value::from(1)],
-    );
-    assert_eq!(meta.await.unwrap().len(), 1);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_statement_scans_the_sessions() {
-    let world = World::new(&Place::File).await;
-    plans_use_indexes(world.ledger.tables()).await;
-    if let Some(server) = Server::start(14, Durability::Fast) {
-        let store = open(
-            &server.fresh_schema().parse().unwrap(),
-            &ether_types::ManualClock::default(),
-        )
-        .await;
-        let (ledger, _) = Ledger::open(&store, options(), None).await.unwrap();
-        plans_use_indexes(ledger.tables()).await;
-    }
-}
+const SHIPPED: [&str; 5] = [
+    "9ce4d74ec49ef7b0",
+    "8f6afc3bfe9461d6",
+    "df22d502ce2e98ba",
+    "538264555ed685bb",
+    "01f273ffff2f5818",
+];

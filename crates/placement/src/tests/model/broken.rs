@@ -2,11 +2,13 @@
 
 use ether_types::{OperationId, Timestamp};
 
-use crate::bounds::Capacity;
+use crate::bounds::{Capacity, EvidenceBody};
 use crate::command::{Command, Reserve, ReserveRequest};
 use crate::decide::Decision;
-use crate::outcome::{Outcome, Reserved};
+use crate::evidence::EvidenceKind;
+use crate::outcome::{Outcome, Raised, Reserved};
 use crate::state::{Change, Pool, Session, State};
+use crate::tests::model::system::Also;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Broken {
@@ -32,10 +34,22 @@ pub(super) enum Broken {
     PolicyClears,
     /// A retirement is answered and not written down.
     LostRetirement,
+    /// There is one place for evidence, and who comes first has it.
+    OnePlace,
+    /// A boot may say that it has succeeded itself.
+    SelfSuccession,
+    /// A retirement leaves the evidence behind.
+    EvidenceStays,
+    /// The ledger takes sessions past its ceiling.
+    NoCeiling,
+    /// A lower ceiling is taken.
+    Downward,
+    /// Nobody remembers how late it has been.
+    NoMemory,
 }
 
 impl Broken {
-    pub(super) const ALL: [Broken; 10] = [
+    pub(super) const ALL: [Broken; 16] = [
         Broken::ExpiryFrees,
         Broken::ReuseUnretired,
         Broken::AnyGeneration,
@@ -46,7 +60,23 @@ impl Broken {
         Broken::StaleRetire,
         Broken::PolicyClears,
         Broken::LostRetirement,
+        Broken::OnePlace,
+        Broken::SelfSuccession,
+        Broken::EvidenceStays,
+        Broken::NoCeiling,
+        Broken::Downward,
+        Broken::NoMemory,
     ];
+
+    /// The exploration that shows it.
+    pub(super) fn shows_in(self) -> Also {
+        match self {
+            Broken::OnePlace | Broken::SelfSuccession | Broken::EvidenceStays => Also::Evidence,
+            Broken::NoCeiling | Broken::Downward => Also::Ceiling,
+            Broken::NoMemory => Also::Back,
+            _ => Also::Nothing,
+        }
+    }
 
     /// What the broken rule makes of the snapshot and the command.
     pub(super) fn before(self, state: &State, command: &Command, now: Timestamp) -> (State, Command) {
@@ -125,19 +155,73 @@ impl Broken {
                     state.pools.set(key, Some(Pool { used: 0, ..pool }));
                 }
             }
+            (Broken::OnePlace, Command::Record { fence, author, .. }) => {
+                let kept = state.evidence.get(&fence.session).unwrap().cloned();
+                if let Some(kept) = kept.filter(|kept| !kept.iter().any(|piece| piece.author == *author)) {
+                    let mut first = kept[0].clone();
+                    first.kind = EvidenceKind::Barrier;
+                    first.author = author.clone();
+                    state.evidence.set(fence.session.clone(), Some(vec![first]));
+                }
+            }
+            (
+                Broken::SelfSuccession,
+                Command::Record {
+                    fence, author, kind, ..
+                },
+            ) if *kind == EvidenceKind::Succeeded && *author.boot() == fence.target_boot => {
+                command = Command::Record {
+                    fence: fence.clone(),
+                    author: author.clone(),
+                    kind: EvidenceKind::Reaped,
+                    body: EvidenceBody::new("itself").unwrap(),
+                };
+            }
+            (Broken::NoCeiling, Command::Reserve(_)) => {
+                state.meta.ceiling = None;
+                state.own.published.quota = 100;
+            }
+            (Broken::NoMemory, _) => state.meta.clock = Timestamp::from_micros(0),
             _ => {}
         }
         (state, command)
     }
 
     /// What the broken rule makes of the decision.
-    pub(super) fn after(self, decision: &mut Decision) {
+    pub(super) fn after(self, before: &State, command: &Command, decision: &mut Decision) {
         let granted = matches!(decision.outcome, Outcome::Reserve(Reserved::Granted(_)));
         let retired = matches!(decision.outcome, Outcome::Retire(_));
         match self {
             Broken::NoCharge if granted => decision.changes.retain(|c| !matches!(c, Change::Pool(..))),
             Broken::LostRetirement if retired => {
                 decision.changes.retain(|c| !matches!(c, Change::Session(_)));
+            }
+            Broken::EvidenceStays => {
+                let keeps = |change: &Change| !matches!(change, Change::EvidenceConsumed(_));
+                decision.changes.retain(keeps);
+            }
+            Broken::NoCeiling => {
+                for change in &mut decision.changes {
+                    if let Change::Meta(meta) = change {
+                        meta.ceiling = before.meta.ceiling;
+                    }
+                }
+            }
+            Broken::Downward => {
+                if let (Outcome::Raise(Raised::NotUpward { .. }), Command::Raise { capacity, .. }) =
+                    (&decision.outcome, command)
+                {
+                    let mut meta = before.meta.clone();
+                    meta.ceiling = Some(*capacity);
+                    decision.changes.push(Change::Meta(meta));
+                }
+            }
+            Broken::NoMemory => {
+                for change in &mut decision.changes {
+                    if let Change::Meta(meta) = change {
+                        meta.clock = Timestamp::from_micros(0);
+                    }
+                }
             }
             _ => {}
         }

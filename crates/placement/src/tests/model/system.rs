@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use ether_types::{Fence, Generation, OperationId, Role, SessionId, TargetId, Timestamp};
 
-use crate::bounds::{Capacity, Claims, Lease, Quota, Units};
+use crate::bounds::{Capacity, Claims, EvidenceBody, Lease, Quota, Units};
 use crate::command::{Admission, Command, Expected, Reserve, ReserveRequest, SetPool, SetTarget};
 use crate::decide::{Decision, decide, record};
-use crate::outcome::{Authority, Outcome, Renewed, Reserved};
-use crate::state::{Coordinator, Meta, Own, State};
+use crate::evidence::{Author, EvidenceKind};
+use crate::outcome::{Authority, Outcome, Recorded, Renewed, Reserved};
+use crate::state::{Change, Coordinator, Meta, Own, State};
 use crate::tests::model::broken::Broken;
 use crate::tests::world::{START, boot, node, options, scope};
 
@@ -22,7 +23,26 @@ pub(super) struct Bounds {
     pub(super) generations: u64,
     /// Whether the first worker may crash and come back.
     pub(super) crash: bool,
+    /// What else may happen.
+    pub(super) also: Also,
 }
+
+/// What may happen besides, one thing for each exploration: together they would be too many states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Also {
+    Nothing,
+    /// Retirements need evidence that the ledger keeps, and a liar writes what it can.
+    Evidence,
+    /// An operator changes a pool's capacity.
+    Pools,
+    /// The ledger has room for one session until its ceiling is raised.
+    Ceiling,
+    /// The database's clock is stepped back, as often as it went forward.
+    Back,
+}
+
+/// The author that lies in the model: the owner of no source.
+const LIAR: &str = "z";
 
 /// What became of an execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,6 +56,10 @@ pub(super) enum Execution {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Tick,
+    /// The database's clock is stepped back.
+    Back,
+    /// The coordinator is started again with the room that the ceiling gives.
+    Reconfigure,
     /// A request reaches the ledger.
     Ask(Box<Command>),
     /// The worker starts what the ledger shows as live.
@@ -50,6 +74,9 @@ pub(super) enum Step {
 pub(super) struct System {
     pub(super) ledger: State,
     pub(super) clock: u8,
+    /// Steps that the clock has taken, forward and back.
+    moved: u8,
+    also: Also,
     worker_boot: u8,
     /// Every fence that was ever granted, by session and generation, with its first deadline.
     granted: BTreeMap<(SessionId, Generation), (Fence, Timestamp)>,
@@ -63,15 +90,19 @@ fn key(fence: &Fence) -> (SessionId, Generation) {
 }
 
 impl System {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(also: Also) -> Self {
         let options = options();
         let own = Own {
             cluster: options.cluster,
             node: options.node,
             published: Coordinator {
                 boot: options.boot,
-                schema: 3,
-                quota: Quota::CEILING_DEFAULT,
+                schema: 5,
+                quota: if also == Also::Ceiling {
+                    1
+                } else {
+                    Quota::CEILING_DEFAULT
+                },
                 maximum_lease: Duration::from_secs(1),
                 transaction_timeout: Duration::from_secs(1),
                 lock_timeout: Duration::from_secs(1),
@@ -83,7 +114,8 @@ impl System {
             revision: 0,
             total: 0,
             retired: 0,
-            ceiling: None,
+            ceiling: (also == Also::Ceiling).then_some(Quota::MIN),
+            clock: Timestamp::from_micros(0),
         };
         let mut ledger = State::new(own, meta);
         for name in ["w-slots", "x-slots", "lan"] {
@@ -95,14 +127,14 @@ impl System {
             ledger.targets.set(TargetId::new(target).unwrap(), None);
         }
         for session in [SessionId::new(node("a"), 0), SessionId::new(node("b"), 0)] {
-            for part in ["target", "source"] {
-                ledger.evidence.set((session.clone(), part), None);
-            }
+            ledger.evidence.set(session.clone(), None);
             ledger.sessions.set(session, None);
         }
         let mut system = Self {
             ledger,
             clock: 0,
+            moved: 0,
+            also,
             worker_boot: 1,
             granted: BTreeMap::new(),
             executions: BTreeMap::new(),
@@ -153,6 +185,11 @@ impl System {
         Timestamp::from_micros(START + 1_000_000 * i64::from(self.clock))
     }
 
+    /// The instant that anything is judged at.
+    fn seen(&self) -> Timestamp {
+        self.now().max(self.ledger.meta.clock)
+    }
+
     /// Every reservation that any boot of a controller could ever send.
     pub(super) fn reservations(bounds: &Bounds) -> Vec<Command> {
         let mut all = Vec::new();
@@ -190,9 +227,10 @@ impl System {
     pub(super) fn enabled(&self, bounds: &Bounds, reservations: &[Command]) -> Vec<Step> {
         let ask = |command: &Command| Step::Ask(Box::new(command.clone()));
         let mut steps: Vec<Step> = reservations.iter().map(ask).collect();
-        if self.clock < bounds.ticks {
+        if self.moved < bounds.ticks {
             steps.push(Step::Tick);
         }
+        self.also_enabled(&mut steps);
         if bounds.crash && self.worker_boot == 1 {
             steps.push(Step::Crash);
         }
@@ -208,10 +246,11 @@ impl System {
                 steps.push(Step::Ask(Box::new(Command::Renew { fence, deadline })));
             }
             match self.executions.get(at) {
-                Some(Execution::Ended) => {
+                Some(Execution::Ended) if self.also != Also::Evidence => {
                     let fence = fence.clone();
                     steps.push(Step::Ask(Box::new(Command::Retire { fence })));
                 }
+                Some(Execution::Ended) => {}
                 Some(Execution::Running) => steps.push(Step::End(Box::new(fence.clone()))),
                 None => {
                     steps.push(Step::End(Box::new(fence.clone())));
@@ -224,6 +263,92 @@ impl System {
         steps
     }
 
+    /// The steps that only some explorations have.
+    fn also_enabled(&self, steps: &mut Vec<Step>) {
+        let mut ask = |command: Command| steps.push(Step::Ask(Box::new(command)));
+        match self.also {
+            Also::Nothing => {}
+            Also::Evidence => {
+                for (at, (fence, _)) in &self.granted {
+                    self.pieces(at, fence).into_iter().for_each(&mut ask);
+                    if self.proved(fence) {
+                        ask(Command::Retire { fence: fence.clone() });
+                    }
+                }
+            }
+            Also::Pools => {
+                for units in 0..=2 {
+                    ask(Command::SetPool(SetPool {
+                        scope: scope("w-slots"),
+                        role: Role::Transcode,
+                        capacity: Capacity::new(units).unwrap(),
+                        expected: Expected::Any,
+                    }));
+                }
+            }
+            Also::Ceiling => {
+                let quota = |value| Quota::new(value).unwrap();
+                for (expect, capacity) in [(1, 2), (2, 1), (2, 3)] {
+                    let (expect, capacity) = (quota(expect), quota(capacity));
+                    ask(Command::Raise { expect, capacity });
+                }
+                if self.ledger.own.published.quota == 1 {
+                    steps.push(Step::Reconfigure);
+                }
+            }
+            Also::Back => {
+                for session in self.ledger.sessions.present().map(|(key, _)| key.clone()) {
+                    ask(Command::Lookup { session });
+                }
+                if self.clock > 0 && self.moved < 3 {
+                    steps.push(Step::Back);
+                }
+            }
+        }
+    }
+
+    /// What anybody may write about an assignment: the truth, once there is one, and what a liar says at once.
+    fn pieces(&self, at: &(SessionId, Generation), fence: &Fence) -> Vec<Command> {
+        let piece = |author, kind| Command::Record {
+            fence: fence.clone(),
+            author,
+            kind,
+            body: EvidenceBody::new("{}").unwrap(),
+        };
+        let own = Author::Target {
+            boot: fence.target_boot.clone(),
+        };
+        let liar = Author::Source {
+            node: node(LIAR),
+            boot: boot(LIAR),
+        };
+        let mut pieces = vec![
+            piece(liar, EvidenceKind::Reaped),
+            piece(own.clone(), EvidenceKind::Attested),
+            piece(own.clone(), EvidenceKind::Succeeded),
+        ];
+        if self.executions.get(at) == Some(&Execution::Ended) {
+            pieces.push(piece(own, EvidenceKind::Reaped));
+            if self.worker_boot == 2 && fence.target_boot.as_str() == "w1" {
+                pieces.push(piece(
+                    Author::Target { boot: boot("w2") },
+                    EvidenceKind::Succeeded,
+                ));
+            }
+        }
+        pieces
+    }
+
+    /// The verifier of the model: the target's own word, or its successor's, as the ledger kept it.
+    fn proved(&self, fence: &Fence) -> bool {
+        let kept = self.ledger.evidence.get(&fence.session).unwrap();
+        kept.into_iter().flatten().any(|piece| {
+            let by_target = matches!(piece.author, Author::Target { .. });
+            let final_word = matches!(piece.kind, EvidenceKind::Reaped | EvidenceKind::Succeeded);
+            piece.fence == *fence && by_target && final_word
+        })
+    }
+
     /// A worker's own rule: its own boot, and authority that the ledger shows as live.
     fn may_start(&self, fence: &Fence) -> bool {
         let own = match fence.target.as_str() {
@@ -232,14 +357,22 @@ impl System {
         };
         let row = self.ledger.sessions.get(&fence.session).unwrap();
         own && row
-            .is_some_and(|row| row.fence == *fence && record(row, self.now()).authority == Authority::Live)
+            .is_some_and(|row| row.fence == *fence && record(row, self.seen()).authority == Authority::Live)
     }
 
     /// Takes one step; the error is the invariant that it broke.
     pub(super) fn step(&mut self, step: &Step, broken: Broken) -> Result<Option<Outcome>, String> {
         let mut answer = None;
         match step {
-            Step::Tick => self.clock += 1,
+            Step::Tick => {
+                self.clock += 1;
+                self.moved += 1;
+            }
+            Step::Back => {
+                self.clock -= 1;
+                self.moved += 1;
+            }
+            Step::Reconfigure => self.ledger.own.published.quota = 2,
             Step::Crash => self.worker_boot = 2,
             Step::Start(fence) => {
                 self.executions.insert(key(fence), Execution::Running);
@@ -257,11 +390,19 @@ impl System {
         let now = self.now();
         let (ledger, command) = broken.before(&self.ledger, command, now);
         let mut decision = decide(&ledger, &command, now).map_err(|defect| defect.to_string())?;
-        broken.after(&mut decision);
+        broken.after(&self.ledger, &command, &mut decision);
         let mut next = ledger;
         next.apply(&decision.changes);
+        next.own = self.ledger.own.clone();
+        if broken == Broken::NoMemory {
+            next.meta.clock = self.ledger.meta.clock;
+        }
+        if next.meta.ceiling.is_none() {
+            next.meta.ceiling = self.ledger.meta.ceiling;
+        }
         self.compare(&next)?;
         self.judge(&decision)?;
+        self.told(&command, &decision.outcome);
         if let Outcome::Reserve(Reserved::Granted(granted)) = &decision.outcome {
             let first = (granted.fence.clone(), granted.initial_deadline);
             self.granted.insert(key(&granted.fence), first);
@@ -274,7 +415,28 @@ impl System {
     pub(super) fn leaves_as_is(&self, command: &Command) -> Result<bool, String> {
         let decision = decide(&self.ledger, command, self.now()).map_err(|defect| defect.to_string())?;
         self.judge(&decision)?;
-        Ok(decision.changes.is_empty())
+        Ok(decision.changes.iter().all(|change| self.of_the_clock(change)))
+    }
+
+    /// Whether `change` only says how late it is, which matters where the clock may go back.
+    fn of_the_clock(&self, change: &Change) -> bool {
+        let Change::Meta(meta) = change else { return false };
+        let clock = self.ledger.meta.clock;
+        let but_for_it = Meta {
+            clock,
+            ..meta.clone()
+        } == self.ledger.meta;
+        but_for_it && self.also != Also::Back
+    }
+
+    /// Notes whose authority an answer told to be over.
+    fn told(&mut self, command: &Command, outcome: &Outcome) {
+        let over = match (command, outcome) {
+            (_, Outcome::Lookup(Some(record))) if record.authority == Authority::Expired => &record.fence,
+            (Command::Renew { fence, .. }, Outcome::Renew(Renewed::Expired { .. })) => fence,
+            _ => return,
+        };
+        self.over.insert(key(over), ());
     }
 
     /// What no answer may say.
@@ -297,20 +459,43 @@ impl System {
                 if first != Some(&(replayed.fence.clone(), replayed.initial_deadline)) {
                     return Err("a replay is not the first answer".to_owned());
                 }
-                if !decision.changes.is_empty() {
+                let still = |change: &Change| self.also == Also::Back || self.of_the_clock(change);
+                if !decision.changes.iter().all(still) {
                     return Err("a replay changed something".to_owned());
                 }
             }
             Outcome::Renew(Renewed::Renewed { deadline, .. }) if *deadline <= self.now() => {
                 return Err("a renewal gave authority that is over".to_owned());
             }
+            Outcome::Record(Recorded::Conflict { current }) if current.author != Self::liar() => {
+                return Err("an author was kept out by its own other word".to_owned());
+            }
+            Outcome::Record(Recorded::Conflict { .. } | Recorded::Full { .. }) => {
+                return Err("a liar kept an author out".to_owned());
+            }
             _ => {}
         }
         Ok(())
     }
 
+    fn liar() -> Author {
+        Author::Source {
+            node: node(LIAR),
+            boot: boot(LIAR),
+        }
+    }
+
     /// What no step may do to a session: take its generation or its deadline back.
     fn compare(&self, next: &State) -> Result<(), String> {
+        if next.meta.ceiling < self.ledger.meta.ceiling || next.meta.clock < self.ledger.meta.clock {
+            return Err("the ceiling or the latest instant went back".to_owned());
+        }
+        for (key, pool) in next.pools.present() {
+            let before = self.ledger.pools.get(key).ok().flatten();
+            if pool.used > before.map_or(0, |pool| pool.used) && pool.used > pool.capacity.get() {
+                return Err("a pool is over its capacity".to_owned());
+            }
+        }
         for (session, before) in self.ledger.sessions.present() {
             let Ok(Some(after)) = next.sessions.get(session) else {
                 return Err("a session was forgotten".to_owned());
@@ -331,7 +516,11 @@ impl System {
 
     /// What holds in every state.
     fn check(&mut self) -> Result<(), String> {
-        let now = self.now();
+        // Where the clock may go back, an end that nobody was told of may be put off.
+        let now = match self.also {
+            Also::Back => self.ledger.meta.clock,
+            _ => self.now(),
+        };
         let mut used = BTreeMap::new();
         let (mut total, mut retired) = (0, 0);
         for (session, row) in self.ledger.sessions.present() {
@@ -339,7 +528,7 @@ impl System {
             let at = (session.clone(), row.fence.generation);
             match record(row, now).authority {
                 Authority::Retired => retired += 1,
-                Authority::Live if self.over.contains_key(&at) => {
+                _ if self.over.contains_key(&at) && record(row, self.seen()).authority == Authority::Live => {
                     return Err("authority came back after its expiry".to_owned());
                 }
                 Authority::Live => {}
@@ -360,8 +549,25 @@ impl System {
             if pool.used != used.get(key).copied().unwrap_or(0) {
                 return Err("used units are not the unretired claims".to_owned());
             }
-            if pool.used > pool.capacity.get() {
+            if pool.used > pool.capacity.get() && self.also != Also::Pools {
                 return Err("a pool is over its capacity".to_owned());
+            }
+        }
+        if self
+            .ledger
+            .meta
+            .ceiling
+            .is_some_and(|ceiling| total > ceiling.get())
+        {
+            return Err("more sessions than the ceiling allows".to_owned());
+        }
+        for (session, kept) in self.ledger.evidence.present() {
+            let row = self.ledger.sessions.get(session).unwrap();
+            let about = |row: &crate::state::Session| {
+                !row.retired && kept.iter().all(|piece| piece.fence == row.fence)
+            };
+            if !row.is_some_and(about) {
+                return Err("evidence outlived what it is about".to_owned());
             }
         }
         let mut running = BTreeMap::new();
@@ -373,7 +579,7 @@ impl System {
             }
             *running.entry(fence.target.clone()).or_insert(0) += 1;
         }
-        if running.values().any(|processes| *processes > 1) {
+        if running.values().any(|processes| *processes > 1) && self.also != Also::Pools {
             return Err("two processes share one slot".to_owned());
         }
         Ok(())
@@ -387,7 +593,23 @@ impl System {
         let hash = |hasher: &mut DefaultHasher| {
             self.clock.hash(hasher);
             self.worker_boot.hash(hasher);
-            self.ledger.meta.hash(hasher);
+            let meta = &self.ledger.meta;
+            (
+                meta.total,
+                meta.retired,
+                meta.ceiling,
+                self.ledger.own.published.quota,
+            )
+                .hash(hasher);
+            // While the clock only goes forward, how late it has been is how late it is.
+            if self.also == Also::Back {
+                (meta.clock, self.moved).hash(hasher);
+            }
+            for (key, kept) in self.ledger.evidence.present() {
+                for piece in kept {
+                    (key, &piece.author, piece.kind).hash(hasher);
+                }
+            }
             for (_, row) in self.ledger.sessions.present() {
                 row.hash(hasher);
             }

@@ -132,9 +132,15 @@ pub(super) async fn every_field_of_the_fence_counts(world: World) {
     let conflict = Mismatch::Conflict {
         current: Box::new(fence.clone()),
     };
+    let foreign = Mismatch::Foreign {
+        cluster: fence.cluster.clone(),
+    };
     let mut wrong: Vec<(Fence, Mismatch)> = variants(&fence)
         .into_iter()
-        .map(|variant| (variant, conflict.clone()))
+        .map(|variant| match variant.cluster == fence.cluster {
+            true => (variant, conflict.clone()),
+            false => (variant, foreign.clone()),
+        })
         .collect();
     let absent = [
         Fence {
