@@ -46,7 +46,8 @@ pub(crate) struct Plan {
 /// The run that makes segment `first` and what follows of the qualities `rungs`; `attempt` counts the tries
 /// that started too late.
 pub(crate) fn plan(strand: &Strand, rungs: RungSet, first: u32, attempt: u32, input: &OsStr) -> Plan {
-    let seek = seek::seek(strand, first, attempt);
+    let from = (first > 0).then(|| strand.timeline.start(first as usize));
+    let seek = seek::seek(strand, from, attempt);
     let bounds = strand.timeline.len();
     let until = first as usize + MAX_BOUNDS;
     let until = (until < bounds && strand.encode().is_some()).then_some(until);
@@ -59,7 +60,7 @@ pub(crate) fn plan(strand: &Strand, rungs: RungSet, first: u32, attempt: u32, in
     }
     args.add("-copyts -protocol_whitelist file,pipe -i");
     args.one(file_url(input));
-    let sound = sound::sound(strand, first);
+    let sound = sound::sound(strand, from);
     if let Some((audio, Sound::Silence)) = &sound
         && let AudioAction::Encode(encode) = &audio.action
     {
@@ -71,7 +72,9 @@ pub(crate) fn plan(strand: &Strand, rungs: RungSet, first: u32, attempt: u32, in
         ));
     }
     if let Some(video) = &strand.video {
-        picture::map(&mut args, strand, video, rungs, first);
+        // A frame that is shown a little early belongs to the segment all the same.
+        let cut = from.map(|from| from - picture::slack(&strand.timeline));
+        picture::map(&mut args, strand, video, rungs, cut);
     }
     match &sound {
         Some((audio, Sound::Source)) => {
@@ -95,8 +98,8 @@ pub(crate) fn plan(strand: &Strand, rungs: RungSet, first: u32, attempt: u32, in
         }
         None => {}
     }
-    if let Some((audio, from)) = &sound {
-        sound::arguments(&mut args, strand, audio, *from, first);
+    if let Some((audio, source)) = &sound {
+        sound::arguments(&mut args, strand, audio, *source, from);
     }
     if let Some(until) = until {
         args.add("-to");

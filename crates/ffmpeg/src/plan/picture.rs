@@ -9,13 +9,20 @@ use ether_media::{Cut, Ticks, Timeline};
 use super::Arguments;
 use crate::strand::{RungSet, Strand};
 
-/// Maps the picture to the outputs, filtered where it is encoded.
-pub(super) fn map(args: &mut Arguments, strand: &Strand, video: &VideoTrack, rungs: RungSet, first: u32) {
+/// Maps the picture to the outputs, filtered where it is encoded; nothing shown before `cut` on the timeline is
+/// among it.
+pub(super) fn map(
+    args: &mut Arguments,
+    strand: &Strand,
+    video: &VideoTrack,
+    rungs: RungSet,
+    cut: Option<Ticks>,
+) {
     let VideoAction::Encode(encode) = &video.action else {
         args.add("-map");
         return args.one(format!("0:{}", video.stream));
     };
-    let shared = shared(strand, encode, first).join(",");
+    let shared = shared(strand, encode, cut).join(",");
     let rung = |n: usize| encode.rungs.get(n).map(|rung| quality(encode, rung).join(","));
     let qualities: Vec<String> = rungs.iter().filter_map(rung).collect();
     let chain = match qualities.as_slice() {
@@ -45,13 +52,12 @@ pub(super) fn map(args: &mut Arguments, strand: &Strand, video: &VideoTrack, run
 }
 
 /// The filters that all qualities share.
-fn shared(strand: &Strand, encode: &VideoEncode, first: u32) -> Vec<String> {
-    let timeline = &strand.timeline;
+fn shared(strand: &Strand, encode: &VideoEncode, cut: Option<Ticks>) -> Vec<String> {
     let mut filters = Vec::new();
     // The file's own beginning is never cut: its first frame is the first frame.
-    if first > 0 {
-        let from = timeline.origin() + timeline.start(first as usize) - slack(timeline);
-        filters.push(format!("trim=start={from}"));
+    if let Some(cut) = cut {
+        let cut = strand.timeline.origin() + cut;
+        filters.push(format!("trim=start={cut}"));
     }
     if encode.deinterlace {
         filters.push("bwdif=mode=send_frame:deint=interlaced".to_owned());
@@ -77,7 +83,8 @@ pub(super) fn forced_keyframes(timeline: &Timeline, first: u32, until: Option<us
     times.collect::<Vec<_>>().join(",")
 }
 
-fn slack(timeline: &Timeline) -> Ticks {
+/// How much before a bound a frame may be shown and still belong to it.
+pub(super) fn slack(timeline: &Timeline) -> Ticks {
     match timeline.cut() {
         Cut::Grid { slack, .. } => slack,
         Cut::Keyframes => Ticks::ZERO,

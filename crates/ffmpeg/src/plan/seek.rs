@@ -9,13 +9,12 @@ use crate::strand::Strand;
 const MARGINS: [Ticks; 3] = [Ticks(0), Ticks(10 * Ticks::HZ), Ticks(60 * Ticks::HZ)];
 
 /// Where reading starts, on the file's clock; `None` for its beginning.
-pub(super) fn seek(strand: &Strand, first: u32, attempt: u32) -> Option<Ticks> {
+///
+/// `from` is where the output begins on the timeline, `None` for the film's own beginning.
+pub(super) fn seek(strand: &Strand, from: Option<Ticks>, attempt: u32) -> Option<Ticks> {
     let margin = *MARGINS.get(attempt as usize)?;
-    if first == 0 {
-        return None;
-    }
     let (timeline, facts) = (&strand.timeline, &strand.facts);
-    let start = timeline.origin() + timeline.start(first as usize);
+    let start = timeline.origin() + from?;
     let at = if strand.encode().is_some() {
         encode_seek(timeline, facts, start)
     } else {

@@ -53,14 +53,15 @@ pub(super) enum Sound {
     Silence,
 }
 
-pub(super) fn sound(strand: &Strand, first: u32) -> Option<(&AudioTrack, Sound)> {
+/// The sound of an output that begins at `from` on the timeline, `None` for the film's own beginning.
+pub(super) fn sound(strand: &Strand, from: Option<Ticks>) -> Option<(&AudioTrack, Sound)> {
     let audio = strand.audio.as_ref()?;
     let stream = strand.facts.stream(audio.stream)?;
     let end = stream
         .start
         .zip(stream.duration)
         .map(|(start, duration)| start + duration);
-    let from = strand.timeline.origin() + strand.timeline.start(first as usize);
+    let from = strand.timeline.origin() + from.unwrap_or_default();
     let over = end.is_some_and(|end| end <= from + Ticks(Ticks::HZ / 10));
     match (&audio.action, over && strand.picture) {
         (AudioAction::Copy, true) => None,
@@ -71,7 +72,13 @@ pub(super) fn sound(strand: &Strand, first: u32) -> Option<(&AudioTrack, Sound)>
 }
 
 /// Settings of the sound's encoder, and its filters.
-pub(super) fn arguments(args: &mut Arguments, strand: &Strand, audio: &AudioTrack, from: Sound, first: u32) {
+pub(super) fn arguments(
+    args: &mut Arguments,
+    strand: &Strand,
+    audio: &AudioTrack,
+    source: Sound,
+    from: Option<Ticks>,
+) {
     match &audio.action {
         AudioAction::Copy => {
             args.add("-c:a copy");
@@ -87,7 +94,7 @@ pub(super) fn arguments(args: &mut Arguments, strand: &Strand, audio: &AudioTrac
         }
         AudioAction::Encode(encode) => {
             args.add("-af");
-            args.one(audio_filters(strand, encode, from, first));
+            args.one(audio_filters(strand, encode, source, from));
             args.add(match encode.codec {
                 AudioCodec::Aac => "-c:a aac -b:a",
                 AudioCodec::Opus => "-c:a libopus -frame_duration 20 -b:a",
@@ -102,21 +109,19 @@ pub(super) fn arguments(args: &mut Arguments, strand: &Strand, audio: &AudioTrac
 /// Sound on one grid of AAC frames from the output's zero on, gaps filled and overlaps removed, silent to the
 /// end where the source's ends before the picture does. There are two resamplers because `first_pts` counts
 /// samples of the rate that goes in: the rate is changed before it.
-fn audio_filters(strand: &Strand, encode: &AudioEncode, from: Sound, first: u32) -> String {
+fn audio_filters(strand: &Strand, encode: &AudioEncode, source: Sound, from: Option<Ticks>) -> String {
     let timeline = &strand.timeline;
     let rate = u64::from(encode.sample_rate);
     let zero = (timeline.origin() - timeline.lead()).to_timescale(rate);
-    let start = (timeline.start(first as usize) + timeline.lead()).to_timescale(rate);
     let length = frame(encode);
-    let frame = if first == 0 {
-        0
-    } else {
+    let frame = from.map_or(0, |from| {
+        let start = (from + timeline.lead()).to_timescale(rate);
         (start / length - PREROLL_FRAMES).max(0)
-    };
+    });
     let first_sample = zero + frame * length;
     let end = timeline.origin() + timeline.end();
     let layout = layout(encode.channels);
-    match from {
+    match source {
         Sound::Source => {
             let mut filters = format!(
                 "aresample={rate},aresample=async=1:min_hard_comp=0.02:first_pts={first_sample},\
