@@ -343,6 +343,27 @@ fn split(place: &Place) -> (RelPath, String) {
     (place.path.parent().unwrap_or_default(), encode(place.path.name()))
 }
 
+/// What is kept of a file, however it is kept: where it is, and how it was last seen. The first twelve parameters
+/// of the statements below, in their order.
+fn file_values(media: &Media, stamp: i64) -> [Value; 12] {
+    let (dir, name) = split(&media.place);
+    let revision = &media.found.revision;
+    [
+        Value::from(&*media.place.folder.0),
+        Value::from(media.place.path.key()),
+        Value::from(dir.key()),
+        Value::from(dir.to_text()),
+        Value::from(name),
+        Value::from(media.mount.to_text()),
+        Value::from(revision.size.cast_signed()),
+        Value::from(revision.mtime_ns),
+        Value::from(revision.inode.cast_signed()),
+        Value::from(revision.device.cast_signed()),
+        Value::from(media.found.sample.as_str()),
+        Value::from(stamp),
+    ]
+}
+
 async fn insert_file(
     tx: &mut Tx,
     file: &PartId,
@@ -351,59 +372,35 @@ async fn insert_file(
     reader: i64,
     now: Timestamp,
 ) -> Result<bool, CatalogError> {
-    let (dir, name) = split(&media.place);
-    let revision = &media.found.revision;
+    let mut values = file_values(media, next_stamp(0, now)).to_vec();
+    values.extend([
+        Value::from(reader),
+        Value::from(file.as_str()),
+        Value::from(item.as_str()),
+    ]);
     let inserted = tx
         .execute(
-            "INSERT INTO library_files (id, item, folder, path_key, dir_key, dir, name, mount, size, mtime_ns, \
-             inode, device, sample, stamp, reader, missing) \
+            "INSERT INTO library_files (folder, path_key, dir_key, dir, name, mount, size, mtime_ns, inode, \
+             device, sample, stamp, reader, id, item, missing) \
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, 0) \
              ON CONFLICT (folder, path_key) DO NOTHING",
-            &[
-                Value::from(file.as_str()),
-                Value::from(item.as_str()),
-                Value::from(&*media.place.folder.0),
-                Value::from(media.place.path.key()),
-                Value::from(dir.key()),
-                Value::from(dir.to_text()),
-                Value::from(name),
-                Value::from(media.mount.to_text()),
-                Value::from(revision.size.cast_signed()),
-                Value::from(revision.mtime_ns),
-                Value::from(revision.inode.cast_signed()),
-                Value::from(revision.device.cast_signed()),
-                Value::from(media.found.sample.as_str()),
-                Value::from(next_stamp(0, now)),
-                Value::from(reader),
-            ],
+            &values,
         )
         .await?;
     Ok(inserted == 1)
 }
 
 async fn update_file(tx: &mut Tx, file: &PartId, media: &Media, stamp: i64) -> Result<(), CatalogError> {
-    let (dir, name) = split(&media.place);
-    let revision = &media.found.revision;
+    let mut values = file_values(media, stamp).to_vec();
+    values.extend([
+        Value::from(media.facts.as_ref().map(|read| read.reader)),
+        Value::from(file.as_str()),
+    ]);
     tx.execute(
-        "UPDATE library_files SET folder = $2, path_key = $3, dir_key = $4, dir = $5, name = $6, mount = $7, \
-         size = $8, mtime_ns = $9, inode = $10, device = $11, sample = $12, stamp = $13, missing = 0, \
-         reader = COALESCE($14, reader) WHERE id = $1",
-        &[
-            Value::from(file.as_str()),
-            Value::from(&*media.place.folder.0),
-            Value::from(media.place.path.key()),
-            Value::from(dir.key()),
-            Value::from(dir.to_text()),
-            Value::from(name),
-            Value::from(media.mount.to_text()),
-            Value::from(revision.size.cast_signed()),
-            Value::from(revision.mtime_ns),
-            Value::from(revision.inode.cast_signed()),
-            Value::from(revision.device.cast_signed()),
-            Value::from(media.found.sample.as_str()),
-            Value::from(stamp),
-            Value::from(media.facts.as_ref().map(|read| read.reader)),
-        ],
+        "UPDATE library_files SET folder = $1, path_key = $2, dir_key = $3, dir = $4, name = $5, mount = $6, \
+         size = $7, mtime_ns = $8, inode = $9, device = $10, sample = $11, stamp = $12, missing = 0, \
+         reader = COALESCE($13, reader) WHERE id = $14",
+        &values,
     )
     .await?;
     Ok(())

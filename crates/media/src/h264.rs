@@ -138,15 +138,7 @@ fn skip_scaling_list(bits: &mut Bits<'_>, size: u32) -> Option<()> {
 }
 
 fn vui(bits: &mut Bits<'_>, picture: &mut Picture) -> Option<()> {
-    picture.sample_aspect = aspect(bits)?;
-    if bits.flag()? {
-        bits.flag()?;
-    }
-    picture.color = signal_type(bits)?;
-    if bits.flag()? {
-        bits.ue()?;
-        bits.ue()?;
-    }
+    how_shown(bits, picture)?;
     if bits.flag()? {
         let (units, scale) = (bits.u(32)?, bits.u(32)?);
         bits.flag()?;
@@ -174,8 +166,22 @@ fn vui(bits: &mut Bits<'_>, picture: &mut Picture) -> Option<()> {
     Some(())
 }
 
-/// The aspect ratio part that H.264 and HEVC share.
-pub(crate) fn aspect(bits: &mut Bits<'_>) -> Option<Option<Rational>> {
+/// How a picture is to be shown, with which the usability information of H.264 and HEVC alike begins: aspect
+/// ratio, overscan, signal type, place of the colour samples.
+pub(crate) fn how_shown(bits: &mut Bits<'_>, picture: &mut Picture) -> Option<()> {
+    picture.sample_aspect = aspect(bits)?;
+    if bits.flag()? {
+        bits.flag()?;
+    }
+    picture.color = signal_type(bits)?;
+    if bits.flag()? {
+        bits.ue()?;
+        bits.ue()?;
+    }
+    Some(())
+}
+
+fn aspect(bits: &mut Bits<'_>) -> Option<Option<Rational>> {
     if !bits.flag()? {
         return Some(None);
     }
@@ -188,8 +194,7 @@ pub(crate) fn aspect(bits: &mut Bits<'_>) -> Option<Option<Rational>> {
     }
 }
 
-/// The video signal type part that H.264 and HEVC share.
-pub(crate) fn signal_type(bits: &mut Bits<'_>) -> Option<Color> {
+fn signal_type(bits: &mut Bits<'_>) -> Option<Color> {
     let mut color = Color::default();
     if bits.flag()? {
         bits.u(3)?;

@@ -2,7 +2,7 @@
 
 use crate::bits::{Bits, be16, nal_units, unescape};
 use crate::facts::FieldOrder;
-use crate::h264::{aspect, signal_type};
+use crate::h264::how_shown;
 use crate::picture::{Picture, chroma_format, ratio};
 
 const SPS_BYTES: usize = 4096;
@@ -215,15 +215,7 @@ fn skip_short_term_sets(bits: &mut Bits<'_>) -> Option<()> {
 }
 
 fn vui(bits: &mut Bits<'_>, picture: &mut Picture) -> Option<()> {
-    picture.sample_aspect = aspect(bits)?;
-    if bits.flag()? {
-        bits.flag()?;
-    }
-    picture.color = signal_type(bits)?;
-    if bits.flag()? {
-        bits.ue()?;
-        bits.ue()?;
-    }
+    how_shown(bits, picture)?;
     bits.flag()?;
     if bits.flag()? {
         picture.field_order = Some(FieldOrder::Unknown);

@@ -83,39 +83,13 @@ async fn every_way_of_writing_one_film_reads_as_ffprobe_reads_it() {
         .await;
         agree(&house, &dir.path().join(out)).await;
     }
-    let late: &[&str] = &[
-        "-i",
-        base,
-        "-itsoffset",
-        "1.5",
-        "-i",
-        base,
-        "-map",
-        "0:v",
-        "-map",
-        "1:a",
-        "-c",
-        "copy",
-    ];
-    let late_film: &[&str] = &[
-        "-itsoffset",
-        "1.5",
-        "-i",
-        base,
-        "-i",
-        base,
-        "-map",
-        "0:v",
-        "-map",
-        "1:a",
-        "-c",
-        "copy",
-    ];
+    let copied: &[&str] = &["-map", "0:v", "-map", "1:a", "-c", "copy"];
+    let (plain, delayed) = (["-i", base], ["-itsoffset", "1.5", "-i", base]);
     for out in ["late.mp4", "late.mkv", "late.ts"] {
-        make(&house, dir.path(), out, &[late]).await;
-        agree(&house, &dir.path().join(out)).await;
-        make(&house, dir.path(), out, &[late_film]).await;
-        agree(&house, &dir.path().join(out)).await;
+        for inputs in [[&plain[..], &delayed[..]], [&delayed[..], &plain[..]]] {
+            make(&house, dir.path(), out, &[inputs[0], inputs[1], copied]).await;
+            agree(&house, &dir.path().join(out)).await;
+        }
     }
     house.processes.shutdown().await;
 }
@@ -156,6 +130,7 @@ async fn every_codec_that_people_own_reads_as_ffprobe_reads_it() {
         "-g",
         "12",
     ];
+    let vpx: &[&str] = &["-deadline", "realtime", "-cpu-used", "8", "-g", "20"];
     let surround: &[&str] = &["-af", "pan=5.1|c0=c0|c1=c0|c2=c0|c3=c0|c4=c0|c5=c0"];
     let made: &[(&str, &[&[&str]])] = &[
         ("open-gop.mkv", &[FILM, SOUND, open_gop, &["-c:a", "ac3"]]),
@@ -169,22 +144,7 @@ async fn every_codec_that_people_own_reads_as_ffprobe_reads_it() {
         ("hevc.mkv", &[FILM, SOUND, hevc, surround, &["-c:a", "flac"]]),
         (
             "vp9.webm",
-            &[
-                FILM,
-                SOUND,
-                &[
-                    "-c:v",
-                    "libvpx-vp9",
-                    "-deadline",
-                    "realtime",
-                    "-cpu-used",
-                    "8",
-                    "-g",
-                    "20",
-                    "-c:a",
-                    "libopus",
-                ],
-            ],
+            &[FILM, SOUND, &["-c:v", "libvpx-vp9"], vpx, &["-c:a", "libopus"]],
         ),
         (
             "vp9.mp4",
@@ -192,38 +152,14 @@ async fn every_codec_that_people_own_reads_as_ffprobe_reads_it() {
                 FILM,
                 SOUND,
                 surround,
-                &[
-                    "-c:v",
-                    "libvpx-vp9",
-                    "-deadline",
-                    "realtime",
-                    "-cpu-used",
-                    "8",
-                    "-g",
-                    "20",
-                    "-c:a",
-                    "libopus",
-                ],
+                &["-c:v", "libvpx-vp9"],
+                vpx,
+                &["-c:a", "libopus"],
             ],
         ),
         (
             "vp8.webm",
-            &[
-                FILM,
-                SOUND,
-                &[
-                    "-c:v",
-                    "libvpx",
-                    "-deadline",
-                    "realtime",
-                    "-cpu-used",
-                    "8",
-                    "-g",
-                    "20",
-                    "-c:a",
-                    "libvorbis",
-                ],
-            ],
+            &[FILM, SOUND, &["-c:v", "libvpx"], vpx, &["-c:a", "libvorbis"]],
         ),
         ("interlaced.ts", &[FILM, SOUND, interlaced, &["-c:a", "ac3"]]),
         (
@@ -296,74 +232,29 @@ async fn covers_and_fonts_keep_ffmpegs_order_and_are_no_films() {
     .await;
     let (cover, base) = (dir.path().join("cover.jpg"), dir.path().join("base.mp4"));
     let (cover, base) = (cover.to_str().unwrap(), base.to_str().unwrap());
-    let made: &[(&str, &[&str])] = &[
+    let both: &[&str] = &["-i", base, "-i", cover, "-c", "copy"];
+    let attached: &[&str] = &["-i", base, "-c", "copy", "-attach", cover, "-metadata:s:t"];
+    let made: &[(&str, &[&[&str]])] = &[
         (
             "cover.mp4",
             &[
-                "-i",
-                base,
-                "-i",
-                cover,
-                "-map",
-                "0",
-                "-map",
-                "1",
-                "-c",
-                "copy",
-                "-disposition:2",
-                "attached_pic",
+                both,
+                &["-map", "0", "-map", "1", "-disposition:2", "attached_pic"],
             ],
         ),
         (
             "cover.m4a",
             &[
-                "-i",
-                base,
-                "-i",
-                cover,
-                "-map",
-                "0:a",
-                "-map",
-                "1",
-                "-c",
-                "copy",
-                "-disposition:1",
-                "attached_pic",
+                both,
+                &["-map", "0:a", "-map", "1", "-disposition:1", "attached_pic"],
             ],
         ),
-        (
-            "cover.mkv",
-            &[
-                "-i",
-                base,
-                "-c",
-                "copy",
-                "-attach",
-                cover,
-                "-metadata:s:t",
-                "mimetype=image/jpeg",
-            ],
-        ),
-        (
-            "font.mkv",
-            &[
-                "-i",
-                base,
-                "-c",
-                "copy",
-                "-attach",
-                cover,
-                "-metadata:s:t",
-                "mimetype=application/x-truetype-font",
-            ],
-        ),
-        (
-            "first.mkv",
-            &["-i", cover, "-i", base, "-map", "0", "-map", "1", "-c", "copy"],
-        ),
+        ("cover.mkv", &[attached, &["mimetype=image/jpeg"]]),
+        ("font.mkv", &[attached, &["mimetype=application/x-truetype-font"]]),
+        ("first.mkv", &[both, &["-map", "1", "-map", "0"]]),
     ];
     for (out, args) in made {
-        make(&house, dir.path(), out, &[args]).await;
+        make(&house, dir.path(), out, args).await;
         let path = dir.path().join(out);
         agree(&house, &path).await;
         let facts = house.prober.facts(open(&path)).await.unwrap();
