@@ -4,7 +4,7 @@
 //! version: input seeking by absolute time, timestamps passed through, forced keyframes by a list of absolute
 //! times (an expression would count from the run's first frame), fragmented MP4 with absolute decode times.
 
-mod codec;
+pub(crate) mod codec;
 mod picture;
 mod seek;
 mod sound;
@@ -54,6 +54,7 @@ pub(crate) fn plan(strand: &Strand, rungs: RungSet, first: u32, attempt: u32, in
     let mut args = Arguments::default();
     args.add("-hide_banner -nostdin -nostats -loglevel warning");
     codec::device_arguments(&mut args, strand.device());
+    codec::decoder_arguments(&mut args, strand);
     if let Some(at) = seek {
         args.add("-noaccurate_seek -seek_timestamp 1 -ss");
         args.one(at.to_string());

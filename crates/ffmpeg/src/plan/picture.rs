@@ -7,6 +7,7 @@ use ether_encoder::{Rung, VideoAction, VideoEncode, VideoTrack};
 use ether_media::{Cut, Ticks, Timeline};
 
 use super::Arguments;
+use super::codec::{self, Chain};
 use crate::strand::{RungSet, Strand};
 
 /// Maps the picture to the outputs, filtered where it is encoded; nothing shown before `cut` on the timeline is
@@ -22,10 +23,18 @@ pub(super) fn map(
         args.add("-map");
         return args.one(format!("0:{}", video.stream));
     };
-    let shared = shared(strand, encode, cut).join(",");
-    let rung = |n: usize| encode.rungs.get(n).map(|rung| quality(encode, rung).join(","));
+    let chain = Chain::of(strand, encode);
+    let shared = shared(strand, encode, chain, cut).join(",");
+    let rung = |n: usize| {
+        let rung = encode.rungs.get(n)?;
+        let filters = match chain {
+            Some(chain) => chain.quality(encode, rung),
+            None => quality(encode, rung),
+        };
+        Some(filters.join(","))
+    };
     let qualities: Vec<String> = rungs.iter().filter_map(rung).collect();
-    let chain = match qualities.as_slice() {
+    let graph = match qualities.as_slice() {
         [one] if shared.is_empty() => format!("[0:{}]{one}[v0]", video.stream),
         [one] => format!("[0:{}]{shared},{one}[v0]", video.stream),
         several => {
@@ -36,15 +45,15 @@ pub(super) fn map(
             } else {
                 shared + ","
             };
-            let mut chain = format!("[0:{}]{shared}split={count}{}", video.stream, pads("s"));
+            let mut graph = format!("[0:{}]{shared}split={count}{}", video.stream, pads("s"));
             for (n, quality) in several.iter().enumerate() {
-                chain.push_str(&format!(";[s{n}]{quality}[v{n}]"));
+                graph.push_str(&format!(";[s{n}]{quality}[v{n}]"));
             }
-            chain
+            graph
         }
     };
     args.add("-filter_complex");
-    args.one(chain);
+    args.one(graph);
     for n in 0..qualities.len() {
         args.add("-map");
         args.one(format!("[v{n}]"));
@@ -52,12 +61,16 @@ pub(super) fn map(
 }
 
 /// The filters that all qualities share.
-fn shared(strand: &Strand, encode: &VideoEncode, cut: Option<Ticks>) -> Vec<String> {
+fn shared(strand: &Strand, encode: &VideoEncode, chain: Option<Chain>, cut: Option<Ticks>) -> Vec<String> {
     let mut filters = Vec::new();
     // The file's own beginning is never cut: its first frame is the first frame.
     if let Some(cut) = cut {
         let cut = strand.timeline.origin() + cut;
         filters.push(format!("trim=start={cut}"));
+    }
+    if let Some(chain) = chain {
+        filters.extend(chain.shared(encode));
+        return filters;
     }
     if encode.deinterlace {
         filters.push("bwdif=mode=send_frame:deint=interlaced".to_owned());
@@ -66,12 +79,13 @@ fn shared(strand: &Strand, encode: &VideoEncode, cut: Option<Ticks>) -> Vec<Stri
 }
 
 /// The filters that make one quality.
-fn quality(_encode: &VideoEncode, rung: &Rung) -> Vec<String> {
-    vec![
+fn quality(encode: &VideoEncode, rung: &Rung) -> Vec<String> {
+    let mut filters = vec![
         format!("scale={}:{}:flags=bicubic", rung.width, rung.height),
         "setsar=1".to_owned(),
-        "format=yuv420p".to_owned(),
-    ]
+    ];
+    filters.extend(codec::delivered(encode));
+    filters
 }
 
 /// The times at which frames are forced to be keyframes, as FFmpeg compares them: at or after each.

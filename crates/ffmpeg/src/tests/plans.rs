@@ -313,3 +313,77 @@ fn ladders() {
     golden_strand("ladder-third", &strands[0], RungSet::one(2), 0, 0);
     golden_strand("ladder-sound", &strands[1], RungSet::one(0), 2, 0);
 }
+
+/// The encoding of `film`, to be changed.
+fn encoding(film: &mut Request) -> &mut VideoEncode {
+    match film.video.as_mut().map(|video| &mut video.action) {
+        Some(VideoAction::Encode(encode)) => encode,
+        _ => panic!("the picture is not encoded"),
+    }
+}
+
+#[test]
+fn wide_range_is_kept_by_ten_bits_of_hevc() {
+    for (name, range, transfer) in [
+        ("hevc-pq", MasteringKind::Pq, 16),
+        ("hevc-hlg", MasteringKind::Hlg, 18),
+        ("hevc-sdr", MasteringKind::Sdr, 1),
+    ] {
+        let mut film = request(facts(Container::Matroska, 20.0), false, false, false);
+        if let StreamKind::Video(picture) = &mut Arc::make_mut(&mut film.facts).streams[0].kind {
+            picture.color.transfer = Some(transfer);
+        }
+        let encode = encoding(&mut film);
+        encode.codec = VideoCodec::Hevc;
+        encode.range = range;
+        encode.rungs[0].level = 93;
+        golden(name, &film, 2, 0);
+    }
+}
+
+/// Plans of devices that this machine does not have: what is decoded, worked on and encoded there, and what is
+/// left to the processor.
+#[test]
+fn devices() {
+    let (vaapi, nvenc, qsv) = (
+        Device::Vaapi { node: 128 },
+        Device::Nvenc { gpu: 1 },
+        Device::Qsv { node: 129 },
+    );
+    let small = Rung {
+        width: 640,
+        height: 360,
+        max_bit_rate: 900_000,
+        level: 30,
+    };
+    for (name, device) in [("vaapi", vaapi), ("nvenc", nvenc), ("qsv", qsv)] {
+        let mut film = request(facts(Container::Matroska, 20.0), false, true, true);
+        encoding(&mut film).device = device;
+        golden(&format!("{name}-h264-fields"), &film, 2, 0);
+
+        encoding(&mut film).deinterlace = false;
+        encoding(&mut film).rungs.push(small);
+        let strand = &Strand::all(&film)[0];
+        let both = RungSet::one(0).with(RungSet::one(1));
+        golden_strand(&format!("{name}-h264-ladder"), strand, both, 0, 0);
+
+        // A picture that has to be turned is worked on by the processor and uploaded.
+        let mut turned = request(facts(Container::Mp4, 20.0), false, true, false);
+        if let StreamKind::Video(picture) = &mut Arc::make_mut(&mut turned.facts).streams[0].kind {
+            picture.rotation.degrees = 90;
+        }
+        encoding(&mut turned).device = device;
+        golden(&format!("{name}-h264-turned"), &turned, 0, 0);
+
+        let mut wide = request(facts(Container::Matroska, 20.0), false, true, false);
+        if let StreamKind::Video(picture) = &mut Arc::make_mut(&mut wide.facts).streams[0].kind {
+            picture.color.transfer = Some(16);
+        }
+        let encode = encoding(&mut wide);
+        encode.device = device;
+        encode.codec = VideoCodec::Hevc;
+        encode.range = MasteringKind::Pq;
+        encode.rungs[0].level = 93;
+        golden(&format!("{name}-hevc-pq"), &wide, 1, 0);
+    }
+}
