@@ -113,6 +113,7 @@ impl Encoder for LocalEncoder {
             keyframes: true,
             abr: true,
             dash: true,
+            burned_subtitles: true,
             ..Capabilities::default()
         }
     }

@@ -94,7 +94,7 @@ impl Chain {
             Codec::H264 | Codec::Hevc | Codec::Av1 | Codec::Vp9 | Codec::Mpeg2Video
         ) && matches!(picture.chroma, None | Some(ChromaSampling::Yuv420));
         let plain = picture.rotation == Rotation::default()
-            && picture.color.mastering() == encode.range
+            && super::color::is_kept(picture, encode)
             && picture.dolby_vision.is_none()
             && encode.burn.is_none();
         match encode.device {

@@ -4,7 +4,9 @@
 //! version: input seeking by absolute time, timestamps passed through, forced keyframes by a list of absolute
 //! times (an expression would count from the run's first frame), fragmented MP4 with absolute decode times.
 
+mod burn;
 pub(crate) mod codec;
+mod color;
 mod picture;
 mod seek;
 mod sound;
@@ -15,6 +17,7 @@ use ether_encoder::{AudioAction, VideoAction};
 use ether_media::Ticks;
 
 use crate::strand::{RungSet, Strand};
+use burn::Burn;
 pub(crate) use sound::sound_frames;
 use sound::{Sound, layout};
 
@@ -55,12 +58,19 @@ pub(crate) fn plan(strand: &Strand, rungs: RungSet, first: u32, attempt: u32, in
     args.add("-hide_banner -nostdin -nostats -loglevel warning");
     codec::device_arguments(&mut args, strand.device());
     codec::decoder_arguments(&mut args, strand);
+    let burn = Burn::of(strand);
+    if strand.encode().is_some() {
+        args.add("-noautorotate");
+    }
     if let Some(at) = seek {
         args.add("-noaccurate_seek -seek_timestamp 1 -ss");
         args.one(at.to_string());
     }
     args.add("-copyts -protocol_whitelist file,pipe -i");
     args.one(file_url(input));
+    if let Some(burn) = burn {
+        burn.input(&mut args, strand, seek, input);
+    }
     let sound = sound::sound(strand, from);
     if let Some((audio, Sound::Silence)) = &sound
         && let AudioAction::Encode(encode) = &audio.action
@@ -75,14 +85,17 @@ pub(crate) fn plan(strand: &Strand, rungs: RungSet, first: u32, attempt: u32, in
     if let Some(video) = &strand.video {
         // A frame that is shown a little early belongs to the segment all the same.
         let cut = from.map(|from| from - picture::slack(&strand.timeline));
-        picture::map(&mut args, strand, video, rungs, cut);
+        picture::map(&mut args, strand, video, rungs, cut, input);
     }
     match &sound {
         Some((audio, Sound::Source)) => {
             args.add("-map");
             args.one(format!("0:{}", audio.stream));
         }
-        Some((_, Sound::Silence)) => args.add("-map 1:a:0"),
+        Some((_, Sound::Silence)) => {
+            args.add("-map");
+            args.one(format!("{}:a:0", 1 + burn.map_or(0, Burn::inputs)));
+        }
         None => {}
     }
     args.add("-map_metadata -1 -map_chapters -1 -sn -dn");
@@ -102,9 +115,10 @@ pub(crate) fn plan(strand: &Strand, rungs: RungSet, first: u32, attempt: u32, in
     if let Some((audio, source)) = &sound {
         sound::arguments(&mut args, strand, audio, *source, from);
     }
-    if let Some(until) = until {
+    let end = until.map(|until| strand.timeline.origin() + strand.timeline.start(until));
+    if let Some(end) = end {
         args.add("-to");
-        args.one((strand.timeline.origin() + strand.timeline.start(until)).to_string());
+        args.one(end.to_string());
     }
     args.add("-avoid_negative_ts disabled -max_muxing_queue_size 9999 -flush_packets 1 -strict -2 -f mp4");
     args.add(
@@ -112,6 +126,9 @@ pub(crate) fn plan(strand: &Strand, rungs: RungSet, first: u32, attempt: u32, in
     );
     args.add(FRAGMENT_MICROS);
     args.add("pipe:1");
+    if let Some(burn) = burn {
+        burn.pace(&mut args, strand, end);
+    }
     Plan {
         args: args.0,
         padded: matches!(sound, Some((_, Sound::Silence))) || sound::needs_padding(strand),

@@ -3,12 +3,19 @@
 //! The chain has two parts: what every quality shares (the cut at the run's start, fields, dynamic range,
 //! drawn subtitles), done once, and what makes one quality of it (size and sample format).
 
-use ether_encoder::{Rung, VideoAction, VideoEncode, VideoTrack};
-use ether_media::{Cut, Ticks, Timeline};
+use std::ffi::{OsStr, OsString};
+
+use ether_encoder::{Rung, VideoAction, VideoCodec, VideoEncode, VideoTrack};
+use ether_media::{Cut, Rotation, Ticks, Timeline, VideoFacts};
 
 use super::Arguments;
+use super::burn::{Burn, Canvas};
 use super::codec::{self, Chain};
+use super::color::{Conversion, Meaning};
 use crate::strand::{RungSet, Strand};
+
+/// How long before a run's first frame fields are kept.
+const FIELDS_AROUND: Ticks = Ticks(Ticks::HZ / 5);
 
 /// Maps the picture to the outputs, filtered where it is encoded; nothing shown before `cut` on the timeline is
 /// among it.
@@ -18,74 +25,158 @@ pub(super) fn map(
     video: &VideoTrack,
     rungs: RungSet,
     cut: Option<Ticks>,
+    input: &OsStr,
 ) {
     let VideoAction::Encode(encode) = &video.action else {
         args.add("-map");
         return args.one(format!("0:{}", video.stream));
     };
-    let chain = Chain::of(strand, encode);
-    let shared = shared(strand, encode, chain, cut).join(",");
-    let rung = |n: usize| {
-        let rung = encode.rungs.get(n)?;
-        let filters = match chain {
-            Some(chain) => chain.quality(encode, rung),
-            None => quality(encode, rung),
-        };
-        Some(filters.join(","))
-    };
-    let qualities: Vec<String> = rungs.iter().filter_map(rung).collect();
-    let graph = match qualities.as_slice() {
-        [one] if shared.is_empty() => format!("[0:{}]{one}[v0]", video.stream),
-        [one] => format!("[0:{}]{shared},{one}[v0]", video.stream),
+    let rungs: Vec<&Rung> = rungs.iter().filter_map(|n| encode.rungs.get(n)).collect();
+    let Some(best) = rungs.first() else { return };
+    let unknown = VideoFacts::default();
+    let facts = strand
+        .facts
+        .stream(video.stream)
+        .and_then(|stream| stream.video());
+    let look = Look::of(facts.unwrap_or(&unknown), encode, Chain::of(strand, encode));
+    let cut = cut.map(|cut| strand.timeline.origin() + cut);
+    let mut graph = OsString::from(format!(
+        "[0:{}]{}",
+        video.stream,
+        look.shared(best, cut).join(",")
+    ));
+    if let Some(burn) = Burn::of(strand) {
+        burn.draw(&mut graph, &look.canvas(best), input);
+    }
+    let quality = |rung: &Rung| look.quality(rung).join(",");
+    match rungs.as_slice() {
+        [one] => graph.push(format!(",{}[v0]", quality(one))),
         several => {
-            let count = several.len();
-            let pads = |name: &str| (0..count).map(|n| format!("[{name}{n}]")).collect::<String>();
-            let shared = if shared.is_empty() {
-                String::new()
-            } else {
-                shared + ","
-            };
-            let mut graph = format!("[0:{}]{shared}split={count}{}", video.stream, pads("s"));
-            for (n, quality) in several.iter().enumerate() {
-                graph.push_str(&format!(";[s{n}]{quality}[v{n}]"));
+            let pads: String = (0..several.len()).map(|n| format!("[s{n}]")).collect();
+            graph.push(format!(",split={}{pads}", several.len()));
+            for (n, rung) in several.iter().enumerate() {
+                graph.push(format!(";[s{n}]{}[v{n}]", quality(rung)));
             }
-            graph
         }
-    };
+    }
     args.add("-filter_complex");
     args.one(graph);
-    for n in 0..qualities.len() {
+    for n in 0..rungs.len() {
         args.add("-map");
         args.one(format!("[v{n}]"));
     }
 }
 
-/// The filters that all qualities share.
-fn shared(strand: &Strand, encode: &VideoEncode, chain: Option<Chain>, cut: Option<Ticks>) -> Vec<String> {
-    let mut filters = Vec::new();
-    // The file's own beginning is never cut: its first frame is the first frame.
-    if let Some(cut) = cut {
-        let cut = strand.timeline.origin() + cut;
-        filters.push(format!("trim=start={cut}"));
-    }
-    if let Some(chain) = chain {
-        filters.extend(chain.shared(encode));
-        return filters;
-    }
-    if encode.deinterlace {
-        filters.push("bwdif=mode=send_frame:deint=interlaced".to_owned());
-    }
-    filters
+/// How a source comes to look as it should.
+struct Look<'a> {
+    encode: &'a VideoEncode,
+    source: &'a VideoFacts,
+    meaning: Meaning,
+    conversion: Conversion,
+    /// Set where a device does all of it.
+    chain: Option<Chain>,
 }
 
-/// The filters that make one quality.
-fn quality(encode: &VideoEncode, rung: &Rung) -> Vec<String> {
-    let mut filters = vec![
-        format!("scale={}:{}:flags=bicubic", rung.width, rung.height),
-        "setsar=1".to_owned(),
-    ];
-    filters.extend(codec::delivered(encode));
-    filters
+impl<'a> Look<'a> {
+    fn of(source: &'a VideoFacts, encode: &'a VideoEncode, chain: Option<Chain>) -> Self {
+        let meaning = Meaning::of(source);
+        Self {
+            encode,
+            source,
+            chain,
+            meaning,
+            conversion: meaning.conversion(encode),
+        }
+    }
+
+    /// The filters that all qualities share, subtitles apart; `cut` is on the file's clock.
+    fn shared(&self, best: &Rung, cut: Option<Ticks>) -> Vec<String> {
+        let mut filters = Vec::new();
+        // The file's own beginning is never cut: its first frame is the first frame.
+        if let Some(cut) = cut {
+            // Fields are completed from the frames beside theirs, so those are still needed.
+            let fields = if self.encode.deinterlace && self.chain.is_none() {
+                FIELDS_AROUND
+            } else {
+                Ticks::ZERO
+            };
+            filters.push(format!("trim=start={}", cut - fields));
+        }
+        filters.push(self.meaning.marked());
+        if let Some(chain) = self.chain {
+            filters.extend(chain.shared(self.encode));
+            return filters;
+        }
+        if self.encode.deinterlace {
+            filters.push("bwdif=mode=send_frame:deint=interlaced".to_owned());
+            filters.extend(cut.map(|cut| format!("trim=start={cut}")));
+        }
+        filters.extend(turn(self.source.rotation).map(str::to_owned));
+        if self.conversion.is_dear() {
+            filters.push(format!("scale={}:{}:flags=bicubic", best.width, best.height));
+            filters.extend(self.conversion.filters());
+        }
+        if self.encode.burn.is_some() {
+            filters.extend(self.sized(best));
+            filters.push(format!("format={}", canvas_format(self.encode)));
+        }
+        filters
+    }
+
+    /// The filters that make one quality.
+    fn quality(&self, rung: &Rung) -> Vec<String> {
+        let mut filters = match (self.chain, self.encode.burn) {
+            (Some(chain), _) => return chain.quality(self.encode, rung),
+            // It has its colours and, in the best quality, its size already.
+            (None, Some(_)) => vec![format!("scale={}:{}:flags=bicubic", rung.width, rung.height)],
+            (None, None) => self.sized(rung),
+        };
+        filters.extend(codec::delivered(self.encode));
+        filters.push(self.meaning.after(self.conversion).marked());
+        filters
+    }
+
+    /// The size, in square pixels of limited range.
+    fn sized(&self, rung: &Rung) -> Vec<String> {
+        let (width, height, scaling) = (rung.width, rung.height, self.conversion.scaling());
+        vec![
+            format!("scale={width}:{height}:flags=bicubic:{scaling}"),
+            "setsar=1".to_owned(),
+        ]
+    }
+
+    /// What subtitles are drawn on.
+    fn canvas(&self, best: &Rung) -> Canvas {
+        let turned = matches!(self.source.rotation.degrees, 90 | 270);
+        let (width, height) = (self.source.width, self.source.height);
+        Canvas {
+            size: (best.width, best.height),
+            source: if turned { (height, width) } else { (width, height) },
+            meaning: self.meaning.after(self.conversion),
+            deep: self.encode.codec == VideoCodec::Hevc,
+        }
+    }
+}
+
+/// The sample format that subtitles are drawn on.
+fn canvas_format(encode: &VideoEncode) -> &'static str {
+    match encode.codec {
+        VideoCodec::H264 => "yuv420p",
+        VideoCodec::Hevc => "yuv420p10le",
+    }
+}
+
+/// The filters that turn a picture upright. FFmpeg's own are switched off: they are not the same in every version,
+/// come before fields are woven, and know nothing of what was decided about the size.
+fn turn(rotation: Rotation) -> impl Iterator<Item = &'static str> {
+    let mirrored = rotation.mirrored.then_some("hflip");
+    let turned = match rotation.degrees {
+        90 => Some("transpose=clock"),
+        180 => Some("hflip,vflip"),
+        270 => Some("transpose=cclock"),
+        _ => None,
+    };
+    mirrored.into_iter().chain(turned)
 }
 
 /// The times at which frames are forced to be keyframes, as FFmpeg compares them: at or after each.
