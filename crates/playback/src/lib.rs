@@ -19,6 +19,7 @@ pub mod playlist;
 pub mod ports;
 #[cfg(test)]
 mod testing;
+mod works;
 
 pub use auth::{Auth, Principal};
 pub use capacity::LocalCapacity;

@@ -15,14 +15,15 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ether_encoder::{Control, Ended, Execution, Observation, Resource, ServeError, Served};
+use ether_encoder::{Control, Encoder, Ended, Execution, Observation, Resource, ServeError, Served};
 use ether_types::{Clock, ItemId, Monotonic, PlaybackId, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::auth::Principal;
 use crate::lifecycle::{EndReason, Slot, ViewerState};
-use crate::plan::{Plan, Playlists};
+use crate::plan::{Making, Plan, Playlists};
 use crate::ports::{CapacityRefusal, ItemDetail, Units};
+use crate::works::{Identity, Work};
 
 pub(crate) use activity::Activity;
 pub use activity::Hold;
@@ -40,6 +41,9 @@ pub struct Playback {
     pub(crate) item: Arc<ItemDetail>,
     pub(crate) principal: Principal,
     pub(crate) plan: Plan,
+    /// What is made from what, where others may share it.
+    pub(crate) identity: Option<Identity>,
+    pub(crate) encoder: Arc<dyn Encoder>,
     pub(crate) epoch: u32,
     pub(crate) created_at: Timestamp,
     pub(crate) expires_at: Timestamp,
@@ -56,7 +60,9 @@ pub struct Playback {
 /// What the task shows and requests read.
 #[derive(Default)]
 pub(crate) struct Shared {
-    pub(crate) execution: Option<Arc<dyn Execution>>,
+    pub(crate) work: Option<Arc<Work>>,
+    /// The representation and the segment that were asked for last.
+    pub(crate) wanted: Option<(u32, u32)>,
     pub(crate) slot: Option<Slot>,
     pub(crate) viewer: ViewerState,
     pub(crate) sealed: Option<EndReason>,
@@ -71,8 +77,10 @@ pub(crate) struct Shared {
 pub(crate) enum Command {
     /// Somebody needs the execution.
     Want(oneshot::Sender<Result<Arc<dyn Execution>, TurnedAway>>),
-    /// This execution says that it has ended.
+    /// The playback leaves this execution to others.
     Lost(Arc<dyn Execution>),
+    /// This execution says that it has ended.
+    Broken(Arc<dyn Execution>),
     /// The viewer says what it does.
     Viewer(ViewerState),
     /// It ends for good. The answer comes once nothing of it is left, or it is known that this cannot be
@@ -170,8 +178,22 @@ impl Playback {
 
     /// `resource` if it is finished already. Starts nothing and is no sign of life.
     pub fn finished(&self, resource: Resource) -> Option<Served> {
-        let execution = self.shared().execution.clone();
-        execution.and_then(|execution| execution.finished(resource))
+        let work = self.shared().work.clone();
+        match work {
+            Some(work) => work.execution.finished(resource),
+            None => self.kept(resource),
+        }
+    }
+
+    /// `resource`, if an earlier execution made it and it was kept.
+    fn kept(&self, resource: Resource) -> Option<Served> {
+        let making = self.plan.making.as_ref()?;
+        self.encoder.kept(&making.request, &making.input, resource)
+    }
+
+    /// The representation and the segment that an execution is to be found or begun for.
+    pub(crate) fn wanted(&self, making: &Making) -> (u32, u32) {
+        self.shared().wanted.unwrap_or((0, making.first))
     }
 
     /// Waits until `resource` is finished, at most `patience`, starting what is needed for it.
@@ -182,8 +204,19 @@ impl Playback {
     /// [`MediaError`]; refusals for want of room are also kept for [`Playback::report`].
     pub async fn media(&self, resource: Resource, patience: Duration) -> Result<Served, MediaError> {
         let until = self.clock.monotonic().saturating_add(patience);
+        if self.expects(resource)? {
+            // A film that was watched before, or is watched by others, may need no encoder at all.
+            if let Some(served) = self.kept(resource) {
+                return Ok(served);
+            }
+        }
         for attempt in 0..REBUILDS {
             let execution = self.execution(until, attempt == 0).await?;
+            if self.crowded(&execution) && !execution.reaches(resource) {
+                // Others watch elsewhere: they keep the encoder, and this viewer gets another.
+                let _ = self.commands.send(Command::Lost(execution)).await;
+                continue;
+            }
             let served = self.within(until, execution.serve(resource)).await;
             match served {
                 None => return Err(MediaError::NotReady),
@@ -195,6 +228,29 @@ impl Playback {
         Err(MediaError::NotReady)
     }
 
+    /// Notes what is wanted; whether there is no execution to ask for it.
+    fn expects(&self, resource: Resource) -> Result<bool, MediaError> {
+        let mut shared = self.shared();
+        if let Some(reason) = shared.sealed {
+            return Err(MediaError::Ended(reason));
+        }
+        if let Resource::Segment {
+            representation,
+            number,
+        } = resource
+        {
+            shared.wanted = Some((representation, number));
+        }
+        Ok(shared.work.is_none())
+    }
+
+    /// Whether others watch `execution` too.
+    fn crowded(&self, execution: &Arc<dyn Execution>) -> bool {
+        let shared = self.shared();
+        let own = shared.work.as_ref();
+        own.is_some_and(|work| Arc::ptr_eq(&work.execution, execution) && work.viewers() > 1)
+    }
+
     /// The execution: the one that runs where `any` will do, else what the task answers after everything that
     /// it was told before.
     async fn execution(&self, until: Monotonic, any: bool) -> Result<Arc<dyn Execution>, MediaError> {
@@ -203,8 +259,8 @@ impl Playback {
             if let Some(reason) = shared.sealed {
                 return Err(MediaError::Ended(reason));
             }
-            if let Some(execution) = shared.execution.as_ref().filter(|_| any) {
-                return Ok(Arc::clone(execution));
+            if let Some(work) = shared.work.as_ref().filter(|_| any) {
+                return Ok(Arc::clone(&work.execution));
             }
         }
         let (answer, answered) = oneshot::channel();
@@ -234,7 +290,7 @@ impl Playback {
 
     /// Says that an execution ended by itself, so that whoever asks next gets another.
     async fn lost(&self, execution: Arc<dyn Execution>) {
-        let _ = self.commands.send(Command::Lost(execution)).await;
+        let _ = self.commands.send(Command::Broken(execution)).await;
     }
 
     fn explain(&self, error: ServeError) -> MediaError {
@@ -269,14 +325,14 @@ impl Playback {
     pub async fn viewer(&self, viewer: ViewerState) {
         self.activity.touch(self.clock.monotonic());
         let _ = self.commands.send(Command::Viewer(viewer)).await;
-        let execution = self.shared().execution.clone();
-        if let Some(execution) = execution {
+        let work = self.shared().work.clone();
+        if let Some(work) = work {
             let control = match viewer {
                 ViewerState::Playing => Control::Playing,
                 ViewerState::Paused => Control::Paused,
             };
             // It is a courtesy: hold-back and idleness do not depend on it.
-            let _ = execution.control(control).await;
+            let _ = work.execution.control(control).await;
         }
     }
 

@@ -20,6 +20,7 @@ use crate::part::Part;
 use crate::plan::{Plan, PlanError};
 use crate::playback::{Activity, Dates, Playback, Shared, Task, TaskReport};
 use crate::ports::{Capacity, CapacityRefusal, Library, LibraryError};
+use crate::works::{Identity, Works};
 
 /// Messages that wait for one playback's task.
 const COMMANDS: usize = 64;
@@ -127,6 +128,7 @@ pub struct Playbacks {
     library: Arc<dyn Library>,
     encoder: Arc<dyn Encoder>,
     capacity: Arc<dyn Capacity>,
+    works: Arc<Works>,
     keys: GrantKeys,
     limits: Limits,
     book: Mutex<Book>,
@@ -172,6 +174,7 @@ impl Playbacks {
             library,
             encoder,
             capacity,
+            works: Arc::default(),
             keys,
             limits,
             book: Mutex::new(Book::default()),
@@ -299,6 +302,8 @@ impl Playbacks {
             principal: principal.clone(),
             id,
             item,
+            identity: plan.making.as_ref().and_then(Identity::of),
+            encoder: Arc::clone(&self.encoder),
             plan,
             epoch,
             created_at,
@@ -312,6 +317,7 @@ impl Playbacks {
             life: Lifecycle::new(self.limits.life, now.saturating_add(life)),
             encoder: Arc::clone(&self.encoder),
             capacity: Arc::clone(&self.capacity),
+            works: Arc::clone(&self.works),
             clock: Arc::clone(&self.clock),
             queue: self.limits.queue,
             hurry: self.hurry.clone(),
@@ -458,7 +464,7 @@ impl Book {
 fn displaceable(live: &[&Arc<Playback>], now: ether_types::Monotonic) -> Option<Arc<Playback>> {
     let idle = live
         .iter()
-        .filter(|p| p.activity.idle_since().is_some() && p.shared().execution.is_none())
+        .filter(|p| p.activity.idle_since().is_some() && p.shared().work.is_none())
         .min_by_key(|p| p.activity.last())?;
     (now.saturating_since(idle.activity.last()) >= DISPLACEABLE).then(|| Arc::clone(idle))
 }

@@ -346,6 +346,8 @@ pub(crate) struct State {
     /// Everything that is asked for is finished.
     pub(crate) eager: bool,
     pub(crate) finished: BTreeSet<Resource>,
+    /// Segments that it would have to move for.
+    pub(crate) far: BTreeSet<u32>,
     /// What everything not finished is answered with.
     pub(crate) error: Option<ServeError>,
     pub(crate) retired: bool,
@@ -465,8 +467,8 @@ impl Execution for Puppet {
         finished.then(|| self.served(resource))
     }
 
-    fn reaches(&self, _: Resource) -> bool {
-        true
+    fn reaches(&self, resource: Resource) -> bool {
+        !matches!(resource, Resource::Segment { number, .. } if self.state.borrow().far.contains(&number))
     }
 
     fn stream(&self) -> BoxFuture<'_, Result<ether_encoder::ByteStream, ServeError>> {

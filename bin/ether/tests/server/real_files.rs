@@ -82,7 +82,10 @@ async fn play_through(setup: &Setup, server: &Server, file: &str) -> Result<Stri
         };
     }
     let play = Play::of(server, answer.expect(201).json()).await;
-    let listed = server.film(file).await["durationMs"].as_f64().unwrap_or(f64::INFINITY) / 1_000.0;
+    let listed = server.film(file).await["durationMs"]
+        .as_f64()
+        .unwrap_or(f64::INFINITY)
+        / 1_000.0;
     // A frame of the slowest film among them.
     if (listed - play.list.length()).abs() > 0.1 {
         let length = play.list.length();

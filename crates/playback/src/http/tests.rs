@@ -7,4 +7,5 @@ mod media;
 mod openapi;
 mod secrets;
 mod sessions;
+mod sharing;
 mod stopping;

@@ -153,6 +153,7 @@ pub(super) fn session(playback: &Playback) -> Value {
         "startMs": playback.plan().start.as_millis(),
         "decision": decision(playback),
         "charged": report.charged,
+        "viewers": report.viewers,
         "unproved": report.unproved,
         "encoder": report.encoder,
         "refusals": report.refusals,

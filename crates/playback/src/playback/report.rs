@@ -164,6 +164,8 @@ pub struct Report {
     pub ended: Option<EndReason>,
     /// What it is charged, whatever awaits proof included.
     pub charged: Units,
+    /// How many sessions watch its encoder, this one included; they are charged together.
+    pub viewers: usize,
     /// Executions that were told to end and are not proved ended.
     pub unproved: u32,
     /// The newest sample of its encoder, where it had one.
@@ -232,7 +234,7 @@ impl Sample {
 impl Playback {
     /// Where it stands now.
     pub fn report(&self) -> Report {
-        let (execution, mut report, last) = {
+        let (work, mut report, last) = {
             let shared = self.shared();
             let stage = match (shared.sealed, shared.slot) {
                 (Some(_), _) => Stage::Ended,
@@ -245,15 +247,17 @@ impl Playback {
                 viewer: shared.viewer,
                 ended: shared.sealed,
                 charged: shared.charged,
+                viewers: 0,
                 unproved: shared.unproved,
                 encoder: None,
                 refusals: shared.refusals.0.iter().cloned().collect(),
                 log: Vec::new(),
             };
-            (shared.execution.clone(), report, shared.last.clone())
+            (shared.work.clone(), report, shared.last.clone())
         };
         // Sampled outside the lock: it is the encoder's own code.
-        let observation = execution.map(|execution| execution.observe()).or(last);
+        report.viewers = work.as_ref().map_or(0, |work| work.viewers());
+        let observation = work.map(|work| work.execution.observe()).or(last);
         if let Some(observation) = observation {
             report.encoder = Some(Sample::of(&observation));
             report.log = observation.log;

@@ -15,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::{Command, Playback, Refused, TurnedAway};
 use crate::lifecycle::{Act, EndReason, Event, Lifecycle};
 use crate::plan::Making;
-use crate::ports::{Ask, Capacity, CapacityRefusal, Charge, NeverStarted, Proof, Units};
+use crate::ports::{Ask, Capacity, CapacityRefusal, Charge, NeverStarted, Proof};
+use crate::works::{Place, Ticket, Work, Works};
 
 /// Waits between two attempts to prove an end or to give capacity back.
 const RETRY: [Duration; 5] = [
@@ -41,6 +42,7 @@ pub(crate) struct Task {
     pub(crate) life: Lifecycle,
     pub(crate) encoder: Arc<dyn Encoder>,
     pub(crate) capacity: Arc<dyn Capacity>,
+    pub(crate) works: Arc<Works>,
     pub(crate) clock: Arc<dyn Clock>,
     /// How long a playback may wait in the queue for capacity.
     pub(crate) queue: Duration,
@@ -54,6 +56,14 @@ enum Settled {
     Retired,
     /// Nothing had been started on it.
     Unused,
+}
+
+/// What waiting for an execution brought.
+enum Got {
+    /// Others watch the same near by.
+    Shared(Arc<Work>),
+    /// Capacity to begin one.
+    Own(Charge, Ticket),
 }
 
 /// How long a playback that was refused keeps its place before newcomers.
@@ -83,10 +93,13 @@ impl Wanted {
 struct Held {
     waiters: Vec<Waiter>,
     sealing: Vec<oneshot::Sender<()>>,
-    queued: Option<BoxFuture<'static, Result<Charge, CapacityRefusal>>>,
+    queued: Option<BoxFuture<'static, Result<Got, CapacityRefusal>>>,
     starting: Option<BoxFuture<'static, Started>>,
-    charge: Option<Charge>,
-    live: Option<Arc<dyn Execution>>,
+    /// What an execution is to be begun on.
+    charge: Option<(Charge, Ticket)>,
+    /// The execution of others that was found.
+    found: Option<Arc<Work>>,
+    live: Option<Arc<Work>>,
     settling: JoinSet<Settled>,
     wanted: Wanted,
     turned_away: Option<TurnedAway>,
@@ -100,6 +113,7 @@ impl Task {
             queued: None,
             starting: None,
             charge: None,
+            found: None,
             live: None,
             settling: JoinSet::new(),
             wanted: Wanted::default(),
@@ -170,8 +184,19 @@ impl Task {
                 let ours = held
                     .live
                     .as_ref()
-                    .is_some_and(|live| Arc::ptr_eq(live, &execution));
+                    .is_some_and(|live| Arc::ptr_eq(&live.execution, &execution));
                 ours.then_some(Event::Lost)
+            }
+            Command::Broken(execution) => {
+                if let Some(live) = held
+                    .live
+                    .as_ref()
+                    .filter(|live| Arc::ptr_eq(&live.execution, &execution))
+                {
+                    self.works.spoil(live);
+                    return Some(Event::Lost);
+                }
+                None
             }
             Command::Viewer(viewer) => {
                 self.life.set_viewer(viewer);
@@ -185,12 +210,15 @@ impl Task {
         }
     }
 
-    fn answered(&self, charge: Result<Charge, CapacityRefusal>, held: &mut Held) -> Event {
+    fn answered(&self, got: Result<Got, CapacityRefusal>, held: &mut Held) -> Event {
         held.queued = None;
-        match charge {
-            Ok(charge) => {
+        match got {
+            Ok(got) => {
                 held.wanted = Wanted::default();
-                held.charge = Some(charge);
+                match got {
+                    Got::Shared(work) => held.found = Some(work),
+                    Got::Own(charge, ticket) => held.charge = Some((charge, ticket)),
+                }
                 held.waiters.retain(|waiter| !waiter.is_closed());
                 Event::Reserved {
                     wanted: !held.waiters.is_empty(),
@@ -215,7 +243,15 @@ impl Task {
                 false
             }
         };
-        held.live = Some(started.execution);
+        if let Some(work) = held.found.take() {
+            held.live = Some(work);
+        } else if let Some((charge, ticket)) = held.charge.take() {
+            let work = Work::new(started.execution, charge);
+            if usable {
+                ticket.publish(&work);
+            }
+            held.live = Some(work);
+        }
         Event::Started { usable }
     }
 
@@ -232,7 +268,10 @@ impl Task {
                 Act::Withdraw => held.queued = None,
                 Act::Start => self.start(&making, held),
                 Act::GiveBack => {
-                    if let Some(charge) = held.charge.take() {
+                    if let Some(work) = held.found.take() {
+                        self.leave_work(work, Settled::Unused, held);
+                    }
+                    if let Some((charge, _ticket)) = held.charge.take() {
                         let proof = Proof::NeverStarted(NeverStarted::attest());
                         let (capacity, clock) = (Arc::clone(&self.capacity), Arc::clone(&self.clock));
                         held.settling.spawn(async move {
@@ -244,7 +283,7 @@ impl Task {
                 Act::Serve => {
                     if let Some(live) = &held.live {
                         for waiter in held.waiters.drain(..) {
-                            let _ = waiter.send(Ok(Arc::clone(live)));
+                            let _ = waiter.send(Ok(Arc::clone(&live.execution)));
                         }
                     }
                 }
@@ -262,12 +301,30 @@ impl Task {
             since: held.wanted.since(now),
             until: now.saturating_add(self.queue),
         };
-        let capacity = Arc::clone(&self.capacity);
-        held.queued = Some(Box::pin(async move { capacity.reserve(ask).await }));
+        let (capacity, works) = (Arc::clone(&self.capacity), Arc::clone(&self.works));
+        let (clock, identity) = (Arc::clone(&self.clock), self.playback.identity);
+        let wanted = self.playback.wanted(making);
+        held.queued = Some(Box::pin(async move {
+            match works.place(identity, wanted, &*clock, ask.until).await {
+                Place::Shared(work) => Ok(Got::Shared(work)),
+                Place::Own(ticket) => Ok(Got::Own(capacity.reserve(ask).await?, ticket)),
+            }
+        }));
     }
 
     fn start(&self, making: &Making, held: &mut Held) {
-        let booked = held.charge.as_ref().map_or(0, |charge| charge.units.scratch_mib);
+        if let Some(work) = &held.found {
+            let started = Started {
+                execution: Arc::clone(&work.execution),
+                outcome: Ok(()),
+            };
+            held.starting = Some(Box::pin(std::future::ready(started)));
+            return;
+        }
+        let booked = held
+            .charge
+            .as_ref()
+            .map_or(0, |(charge, _)| charge.units.scratch_mib);
         let start = Start {
             request: Arc::clone(&making.request),
             input: making.input.clone(),
@@ -279,27 +336,40 @@ impl Task {
     }
 
     fn retire(&self, held: &mut Held) {
-        let (Some(execution), Some(charge)) = (held.live.take(), held.charge.take()) else {
-            debug_assert!(false, "a live execution has its charge");
+        let Some(work) = held.live.take() else {
+            debug_assert!(false, "what is retired was live");
             return;
         };
-        // Sampled outside the lock: it is the encoder's own code.
-        let sample = execution.observe();
         {
+            // Sampled outside the lock: it is the encoder's own code.
+            let sample = work.execution.observe();
             let mut shared = self.playback.shared();
-            shared.execution = None;
+            shared.work = None;
             shared.last = Some(sample);
             shared.unproved += 1;
         }
+        self.leave_work(work, Settled::Retired, held);
+    }
+
+    /// Leaves `work` to those who still watch it, or retires it as the last who did.
+    fn leave_work(&self, work: Arc<Work>, settled: Settled, held: &mut Held) {
+        if !self.works.leave(&work) {
+            held.settling.spawn(std::future::ready(settled));
+            return;
+        }
+        let Some(charge) = work.take_charge() else {
+            debug_assert!(false, "the last viewer has the charge");
+            return;
+        };
         let (capacity, clock) = (Arc::clone(&self.capacity), Arc::clone(&self.clock));
         let playback = Arc::clone(&self.playback);
         held.settling.spawn(async move {
-            let proof = prove(&*execution, &*clock).await;
+            let proof = prove(&*work.execution, &*clock).await;
             // Only now has it said its last words.
-            let last = execution.observe();
+            let last = work.execution.observe();
             playback.shared().last = Some(last);
             give_back(capacity, clock, charge, proof).await;
-            Settled::Retired
+            settled
         });
     }
 
@@ -317,14 +387,15 @@ impl Task {
     }
 
     fn publish(&self, held: &Held) {
-        let units = |charge: &Option<Charge>| charge.as_ref().map_or(Units::default(), |c| c.units);
+        let begun = held.charge.as_ref().map(|(charge, _)| charge.units);
+        let units = held.live.as_ref().or(held.found.as_ref()).map(|work| work.units);
         let mut shared = self.playback.shared();
         shared.slot = Some(self.life.slot());
-        shared.charged = units(&held.charge);
+        shared.charged = units.or(begun).unwrap_or_default();
         if let Some(reason) = self.life.sealed() {
             shared.sealed.get_or_insert(reason);
         }
-        shared.execution = match self.life.sealed() {
+        shared.work = match self.life.sealed() {
             None if self.life.slot() == crate::lifecycle::Slot::Live => held.live.clone(),
             _ => None,
         };

@@ -134,7 +134,8 @@ async fn one_past_the_end_is_not_there_and_restarts_nothing() {
 #[tokio::test]
 async fn a_full_machine_refuses_the_second_film_with_the_reason_and_remembers_it() {
     let bed = Bed::with(|setup| setup.capacity.milli_slots = 20).await;
-    let (first, second) = (bed.session("").await, bed.session("").await);
+    let first = bed.session("").await;
+    let second = bed.session(r#""segmentSeconds":5"#).await;
     assert_eq!(bed.get(&resource(&first, "0.m4s")).await.status.as_u16(), 200);
     let mut socket = Socket::open(bed.addr).await;
     socket.write("GET", &resource(&second, "header"), &[], "").await;
@@ -173,7 +174,8 @@ async fn a_full_machine_refuses_the_second_film_with_the_reason_and_remembers_it
 #[tokio::test]
 async fn a_viewer_who_leaves_the_queue_takes_nothing() {
     let bed = Bed::with(|setup| setup.capacity.milli_slots = 20).await;
-    let (first, second) = (bed.session("").await, bed.session("").await);
+    let first = bed.session("").await;
+    let second = bed.session(r#""segmentSeconds":5"#).await;
     assert_eq!(bed.get(&resource(&first, "0.m4s")).await.status.as_u16(), 200);
     let mut socket = Socket::open(bed.addr).await;
     socket.write("GET", &resource(&second, "header"), &[], "").await;
