@@ -16,7 +16,7 @@ use ether_media::Ticks;
 use crate::fragment;
 use crate::init;
 use crate::pipe::{Event, PipeError, PipeReader, PipeTrack, Sample};
-use crate::scratch::{Blob, BlobReader, Room, WriteError};
+use crate::scratch::{Blob, BlobReader, WriteError};
 use crate::segmenter::{Frames, Lane, Placement, Segmenter, Table, Violation};
 use crate::store::{Segment, Store};
 use crate::strand::RungSet;
@@ -442,14 +442,13 @@ impl Cutter {
             pictures: Blob::new(store.scratch.clone()),
             sounds: Vec::new(),
         });
-        let mut make_room = || store.make_room(run);
-        let (blob, head, content_type) = match &self.layout {
+        let (mut blob, head, content_type) = match &self.layout {
             None => {
                 let mut blob = open.pictures;
                 let head = fragment::head(number, table, self.job.reorder);
-                blob.append(&open.sounds, &mut make_room)
-                    .map_err(|e| ended_by(&e))?;
-                blob.append(&head, &mut make_room).map_err(|e| ended_by(&e))?;
+                for bytes in [&open.sounds, &head] {
+                    store.append(run, &mut blob, bytes).map_err(|e| ended_by(&e))?;
+                }
                 let kind = if store.strand.video.is_some() {
                     "video/mp4"
                 } else {
@@ -464,6 +463,7 @@ impl Cutter {
             ),
         };
         let etag = format!("{}-{run}-{rung}-{number}", store.tag);
+        blob.settle();
         let len = blob.len();
         let segment = Arc::new(Segment {
             blob,
@@ -521,6 +521,10 @@ fn transport(
 fn ended_by(error: &WriteError) -> Ended {
     match error {
         WriteError::GivenUp => Ended::Stopped,
+        WriteError::TooLarge => {
+            tracing::warn!(%error, "a segment cannot be made");
+            Ended::ScratchFull
+        }
         WriteError::Io(error) => {
             tracing::warn!(%error, "scratch space cannot be written");
             Ended::ScratchFull
@@ -548,9 +552,7 @@ struct Sink<'a> {
 
 impl Write for Sink<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let (store, run) = (self.store, self.run);
-        let mut make_room = || -> Room { store.make_room(run) };
-        match self.blob.append(bytes, &mut make_room) {
+        match self.store.append(self.run, self.blob, bytes) {
             Ok(()) => Ok(bytes.len()),
             Err(error) => {
                 self.failed = Some(error);

@@ -32,6 +32,8 @@ struct Taken {
     /// Chunks that were ever handed out.
     grown: u32,
     used: u32,
+    /// Chunks of what is complete: they come back once nobody reads it any more.
+    settled: u32,
     /// Raised by whoever wants waiters to look at their circumstances again.
     nudges: u64,
 }
@@ -42,6 +44,9 @@ pub(crate) enum WriteError {
     /// The caller's condition said to give up.
     #[error("writing was given up")]
     GivenUp,
+    /// What is being written takes all of the space, and there is nothing else that could make room.
+    #[error("what is written does not fit into the scratch space that was booked")]
+    TooLarge,
     /// The file system refused: full, or failing.
     #[error("scratch space failed")]
     Io(#[from] io::Error),
@@ -84,23 +89,27 @@ impl Scratch {
     }
 
     /// Takes a chunk. While there is none, asks `make_room`, which frees one elsewhere (then `Retry`), says to
-    /// wait for one, or gives up.
-    fn take(&self, make_room: &mut dyn FnMut() -> Room) -> Option<u32> {
+    /// wait for one, or gives up. There is one writer at a time, so waiting makes sense only while something
+    /// complete takes space.
+    fn take(&self, make_room: &mut dyn FnMut() -> Room) -> Result<u32, WriteError> {
         loop {
             let nudges = {
                 let mut taken = self.lock();
                 if let Some(chunk) = taken.try_take(self.limit) {
-                    return Some(chunk);
+                    return Ok(chunk);
                 }
                 taken.nudges
             };
             // Asked without the lock: making room frees chunks, which takes it.
             match make_room() {
-                Room::GiveUp => return None,
+                Room::GiveUp => return Err(WriteError::GivenUp),
                 Room::Retry => {}
                 Room::Wait => {
                     let mut taken = self.lock();
                     while taken.nudges == nudges && taken.used >= self.limit {
+                        if taken.settled == 0 {
+                            return Err(WriteError::TooLarge);
+                        }
                         taken = self.freed.wait(taken).unwrap_or_else(PoisonError::into_inner);
                     }
                 }
@@ -108,10 +117,13 @@ impl Scratch {
         }
     }
 
-    fn give_back(&self, chunks: &[u32]) {
+    fn give_back(&self, chunks: &[u32], settled: bool) {
         let mut taken = self.lock();
         taken.free.extend_from_slice(chunks);
         taken.used -= chunks.len() as u32;
+        if settled {
+            taken.settled -= chunks.len() as u32;
+        }
         drop(taken);
         self.freed.notify_all();
     }
@@ -166,6 +178,7 @@ pub(crate) struct Blob {
     scratch: Arc<Scratch>,
     chunks: Vec<u32>,
     len: u64,
+    settled: bool,
 }
 
 impl Blob {
@@ -174,6 +187,7 @@ impl Blob {
             scratch,
             chunks: Vec::new(),
             len: 0,
+            settled: false,
         }
     }
 
@@ -181,7 +195,14 @@ impl Blob {
         self.len
     }
 
-    /// Appends `bytes`, taking chunks as they are needed.
+    /// Says that it is complete: from now on a writer may wait for it to be dropped.
+    pub(crate) fn settle(&mut self) {
+        if !std::mem::replace(&mut self.settled, true) {
+            self.scratch.lock().settled += self.chunks.len() as u32;
+        }
+    }
+
+    /// Appends `bytes`, taking chunks as they are needed. Not for one that is settled.
     pub(crate) fn append(
         &mut self,
         mut bytes: &[u8],
@@ -190,8 +211,7 @@ impl Blob {
         while !bytes.is_empty() {
             let within = self.len % CHUNK;
             if within == 0 && self.len / CHUNK == self.chunks.len() as u64 {
-                self.chunks
-                    .push(self.scratch.take(make_room).ok_or(WriteError::GivenUp)?);
+                self.chunks.push(self.scratch.take(make_room)?);
             }
             let room = usize::try_from(CHUNK - within).unwrap_or(usize::MAX);
             let (now, later) = bytes.split_at(room.min(bytes.len()));
@@ -236,7 +256,7 @@ impl Blob {
 
 impl Drop for Blob {
     fn drop(&mut self) {
-        self.scratch.give_back(&self.chunks);
+        self.scratch.give_back(&self.chunks, self.settled);
     }
 }
 
@@ -300,6 +320,7 @@ mod tests {
         let scratch = one(dir.path(), CHUNK);
         let mut held = Blob::new(scratch.clone());
         held.append(&[7; 10], &mut never).unwrap();
+        held.settle();
         let (waiting, waits) = std::sync::mpsc::sync_channel(1);
         let writer = std::thread::spawn({
             let scratch = scratch.clone();
@@ -314,6 +335,19 @@ mod tests {
         waits.recv().unwrap();
         drop(held);
         writer.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_writer_does_not_wait_for_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let scratch = one(dir.path(), 2 * CHUNK);
+        let mut complete = Blob::new(scratch.clone());
+        complete.append(&[1; 10], &mut never).unwrap();
+        complete.settle();
+        drop(complete);
+        let mut large = Blob::new(scratch);
+        let written = large.append(&vec![2; 3 * CHUNK as usize], &mut || Room::Wait);
+        assert!(matches!(written, Err(WriteError::TooLarge)));
     }
 
     #[test]

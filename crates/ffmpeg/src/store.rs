@@ -15,7 +15,7 @@ use ether_types::Monotonic;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use crate::scratch::{Blob, Room, Scratch};
+use crate::scratch::{Blob, Room, Scratch, WriteError};
 use crate::strand::{RungSet, Strand};
 
 /// Media time that is made ahead of what the viewer asked for last.
@@ -218,8 +218,21 @@ impl Store {
         }
     }
 
+    /// Appends to `blob` for `run`, which counts as held back for as long as there is no room.
+    pub(crate) fn append(&self, run: u64, blob: &mut Blob, bytes: &[u8]) -> Result<(), WriteError> {
+        let mut asked = false;
+        let written = blob.append(bytes, &mut || {
+            asked = true;
+            self.make_room(run)
+        });
+        if asked && let Some(view) = self.lock().run.as_mut().filter(|view| view.id == run) {
+            view.held = false;
+        }
+        written
+    }
+
     /// What a writer of `run` without a chunk is to do: a segment that nobody needs soon makes room.
-    pub(crate) fn make_room(&self, run: u64) -> Room {
+    fn make_room(&self, run: u64) -> Room {
         let victim = {
             let mut state = self.lock();
             if state.stop >= run {
@@ -241,7 +254,8 @@ impl Store {
         }
     }
 
-    /// The finished segment that is needed least: far behind the viewer first, then far ahead.
+    /// The finished segment that is needed least: far behind the viewer first, then far ahead, at last what an
+    /// earlier run left where this one will come.
     fn victim(&self, state: &State) -> Option<(u32, usize)> {
         let keep_from = state.cursor.saturating_sub(BEHIND);
         let before = |number: u32| state.segments.range(..(number, 0)).next().map(|(key, _)| *key);
@@ -253,7 +267,17 @@ impl Store {
                 .next_back()
                 .map(|(key, _)| *key)
         };
-        before(keep_from).or_else(ahead).or_else(|| before(state.cursor))
+        let remade = || {
+            let run = state.run?;
+            let mut from_the_end = state.segments.keys().rev();
+            let made_again =
+                |(number, rung): &&(u32, usize)| !run.rungs.has(*rung) || *number > run.next[*rung];
+            from_the_end.find(made_again).copied()
+        };
+        before(keep_from)
+            .or_else(ahead)
+            .or_else(|| before(state.cursor))
+            .or_else(remade)
     }
 
     /// A finished piece, pinned.

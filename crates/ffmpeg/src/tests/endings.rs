@@ -79,6 +79,40 @@ async fn scratch_is_never_more_than_booked_and_a_slow_viewer_gets_everything() {
 }
 
 #[tokio::test]
+async fn a_viewer_who_goes_back_a_little_is_served_from_full_scratch() {
+    let film = Film::clip("moov-at-end.mp4");
+    let studio = Studio::open().await;
+    // Room for two of its six segments, and half of another.
+    let execution = studio.start(&film, COPY, 36 << 20).await;
+    for number in [0, 1, 2] {
+        fetch(&*execution, segment(number)).await.unwrap();
+    }
+    // What was made ahead fills it when the viewer turns back.
+    while execution.observe().state != EncoderState::HeldBack {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for number in [1, 2, 3, 1, 0] {
+        let bytes = fetch(&*execution, segment(number)).await;
+        assert!(bytes.is_ok(), "segment {number}: {bytes:?}");
+    }
+    studio.close(execution).await;
+}
+
+#[tokio::test]
+async fn a_segment_that_is_larger_than_scratch_is_an_end_and_not_a_wait() {
+    let film = Film::clip("moov-at-end.mp4");
+    let studio = Studio::open().await;
+    let execution = studio.start(&film, COPY, 12 << 20).await;
+    for number in [0, 3] {
+        let full = ServeError::Ended {
+            ended: Ended::ScratchFull,
+        };
+        assert_eq!(fetch(&*execution, segment(number)).await, Err(full));
+    }
+    studio.close(execution).await;
+}
+
+#[tokio::test]
 async fn a_truncated_source_is_served_to_its_end_and_not_called_a_success() {
     let film = Film::clip("truncated.mkv");
     let studio = Studio::open().await;

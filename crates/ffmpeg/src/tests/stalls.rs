@@ -4,9 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ether_encoder::{EncoderState, Ended, Execution, ServeError};
+use ether_encoder::{EncoderState, Ended, Execution, MOST_RUNGS, ServeError};
 use ether_types::{ManualClock, Timestamp};
 use rustix::process::{Signal, kill_process};
+
+use crate::scratch::{Blob, CHUNK, Scratch};
+use crate::store::{RunView, Segment, Store};
+use crate::strand::{RungSet, Strand};
 
 use super::film::{COPY, ENCODE, Film, INIT, Make, Studio, fetch, ffmpegs_reading, segment};
 
@@ -185,4 +189,50 @@ async fn an_encoder_that_waits_for_a_paused_viewer_is_not_given_up() {
     let number = hall.soon();
     hall.given_up(&hung, number).await;
     hall.close().await;
+}
+
+/// A run that got its room counts as one that may work: what hangs then has stalled.
+#[test]
+fn waiting_for_scratch_is_being_held_back_and_only_while_it_lasts() {
+    let dir = tempfile::tempdir().unwrap();
+    let scratch = Scratch::create(dir.path(), &[CHUNK]).unwrap().remove(0);
+    let strand = Strand::all(&Film::clip("ntsc.mkv").request(COPY)).remove(0);
+    let store = Arc::new(Store::new(strand, scratch, "tag".to_owned(), 0));
+    let run = RunView {
+        id: 1,
+        start: 0,
+        rungs: RungSet::one(0),
+        next: [1; MOST_RUNGS],
+        position: 1,
+        held: false,
+        produced: None,
+    };
+    store.update(|state| state.run = Some(run));
+    // All the space there is belongs to a segment that a viewer is being sent.
+    let mut blob = Blob::new(store.scratch.clone());
+    store.append(1, &mut blob, b"complete").unwrap();
+    blob.settle();
+    let segment = Arc::new(Segment {
+        blob,
+        head: 0,
+        etag: String::new(),
+        content_type: "video/mp4",
+    });
+    store.update(|state| state.segments.insert((0, 0), segment.clone()));
+    let writer = std::thread::spawn({
+        let store = store.clone();
+        move || store.append(1, &mut Blob::new(store.scratch.clone()), b"the next")
+    });
+    let held = || store.lock().run.unwrap().held;
+    while !held() {
+        std::thread::yield_now();
+    }
+    // The viewer asks for the next, so nobody keeps the first but the connection that it is sent on.
+    store.update(|state| state.cursor = 1);
+    while !store.lock().segments.is_empty() || !held() {
+        std::thread::yield_now();
+    }
+    drop(segment);
+    writer.join().unwrap().unwrap();
+    assert!(!held());
 }
