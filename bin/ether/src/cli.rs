@@ -49,6 +49,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MIB", env = "ETHER_SCRATCH", default_value_t = 8192,
           value_parser = clap::value_parser!(u32).range(64..=16_777_216))]
     pub(crate) scratch: u32,
+    /// Disk space for encoded segments that are kept for the next viewer, in MiB; 0 keeps none.
+    #[arg(long, value_name = "MIB", env = "ETHER_SEGMENT_CACHE", default_value_t = 2048,
+          value_parser = clap::value_parser!(u32).range(0..=16_777_216))]
+    pub(crate) segment_cache: u32,
     /// A name besides localhost and the address itself that the server answers to; may be given several times,
     /// or separated by commas.
     #[arg(

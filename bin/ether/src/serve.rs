@@ -129,6 +129,7 @@ fn options(args: ServeArgs, data_dir: PathBuf) -> Options {
         ffprobe: args.place.ffprobe,
         capacity: args.capacity.unwrap_or(processors.clamp(1, 4096)),
         scratch_mib: args.scratch,
+        segment_cache_mib: args.segment_cache,
         scratch_dir: args.place.scratch_dir,
         hosts: args.hosts,
         origins: args.origins,

@@ -98,6 +98,9 @@ impl Execution for LocalExecution {
     fn serve(&self, resource: Resource) -> BoxFuture<'_, Result<Served, ServeError>> {
         Box::pin(async move {
             let (store, piece) = self.find(resource)?;
+            if let Some(served) = kept(store, piece) {
+                return Ok(served);
+            }
             let mut changes = store.watch();
             let want = Want::register(store, piece);
             loop {
@@ -118,14 +121,14 @@ impl Execution for LocalExecution {
 
     fn finished(&self, resource: Resource) -> Option<Served> {
         let (store, piece) = self.find(resource).ok()?;
-        store.finished(piece)
+        store.finished(piece).or_else(|| store.kept(piece))
     }
 
     fn reaches(&self, resource: Resource) -> bool {
         let Ok((store, piece)) = self.find(resource) else {
             return true;
         };
-        if store.finished(piece).is_some() {
+        if store.finished(piece).or_else(|| store.kept(piece)).is_some() {
             return true;
         }
         let state = store.lock();
@@ -223,6 +226,22 @@ impl Execution for LocalExecution {
             Ok(Retirement { runs })
         })
     }
+}
+
+/// What an earlier execution made. The encoder that runs is not held back by it: it makes something else.
+fn kept(store: &Store, piece: Piece) -> Option<Served> {
+    if store.finished(piece).is_some() {
+        return None;
+    }
+    let served = store.kept(piece)?;
+    if let Piece::Segment { number, .. } = piece {
+        let mut state = store.lock();
+        state.requested = state.requested.max(Some(number));
+        if state.run.is_none() {
+            state.cursor = number;
+        }
+    }
+    Some(served)
 }
 
 /// A viewer's wait; dropping it withdraws the request.

@@ -86,6 +86,11 @@ impl Inventory {
         Ok(inventory)
     }
 
+    /// The state of the program's file that was asked.
+    pub fn identity(&self) -> Revision {
+        self.identity
+    }
+
     /// The program itself.
     pub fn program(&self) -> &Path {
         &self.program

@@ -10,6 +10,7 @@ mod execution;
 mod fragment;
 mod init;
 pub mod inventory;
+mod kept;
 pub mod local;
 mod pipe;
 mod plan;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ether_encoder::{
-    BoxFuture, Capabilities, Encoder, Execution, Request, Start, StartError, Started, Unsupported,
-    supports_request,
+    BoxFuture, Capabilities, Encoder, Execution, Input, Request, Resource, Served, Start, StartError,
+    Started, Unsupported, supports_request,
 };
 use ether_process::Spawner;
 use ether_types::Clock;
@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::execution::{LocalExecution, Supervisor, Tools};
 use crate::inventory::Inventory;
+use crate::kept::{self, Keeper, Key};
 use crate::scratch::{CHUNK, Scratch};
 use crate::store::Store;
 use crate::strand::Strand;
@@ -30,6 +31,8 @@ pub struct LocalOptions {
     pub inventory: Inventory,
     /// A directory on a local file system for scratch files; they have no names in it.
     pub scratch: PathBuf,
+    /// Bytes of encoded segments that are kept for later viewers, in the same directory; zero keeps none.
+    pub kept: u64,
     /// Starts processes.
     pub spawner: Spawner,
     /// Time.
@@ -39,14 +42,20 @@ pub struct LocalOptions {
 /// FFmpeg on this machine.
 pub struct LocalEncoder {
     options: LocalOptions,
+    keeper: Arc<Keeper>,
     supervisors: Mutex<JoinSet<()>>,
 }
 
 impl LocalEncoder {
     /// An encoder that has nothing to do yet.
     pub fn new(options: LocalOptions) -> Self {
+        let keeper = Keeper::new(&options.scratch, options.kept).unwrap_or_else(|error| {
+            tracing::warn!(%error, "finished segments are not kept");
+            Keeper::default()
+        });
         Self {
             options,
+            keeper: Arc::new(keeper),
             supervisors: Mutex::default(),
         }
     }
@@ -79,7 +88,13 @@ impl LocalEncoder {
         while supervisors.try_join_next().is_some() {}
         for (strand, scratch) in strands.into_iter().zip(scratch) {
             let tag = ether_types::id::random_hex().map_err(|_| StartError::Uncertain)?;
-            let store = Arc::new(Store::new(strand, scratch, tag, start.first));
+            let Input::File { revision, .. } = &start.input;
+            let program = self.options.inventory.identity();
+            let keys = (0..strand.representations.len())
+                .map(|rung| Key::of(&strand, rung, *revision, program))
+                .collect();
+            let kept = (self.keeper.clone(), keys);
+            let store = Arc::new(Store::new(strand, scratch, kept, tag, start.first));
             let supervisor = Supervisor::new(store.clone(), tools.clone(), start.input.clone(), start.first);
             supervisors.spawn(supervisor.supervise());
             stores.push(store);
@@ -121,6 +136,16 @@ impl Encoder for LocalEncoder {
     fn supports(&self, request: &Request) -> Result<(), Unsupported> {
         supports_request(request, self.capabilities())?;
         self.options.inventory.supports(request)
+    }
+
+    fn kept(&self, request: &Request, input: &Input, resource: Resource) -> Option<Served> {
+        kept::find(
+            &self.keeper,
+            request,
+            input,
+            self.options.inventory.identity(),
+            resource,
+        )
     }
 
     fn start(&self, start: Start) -> BoxFuture<'_, Started> {

@@ -316,7 +316,9 @@ fn publish_init(store: &Store, job: &Job, rung: usize, bytes: Vec<u8>) -> Result
         Some(pinned) if *pinned != bytes => Err(Stop::Ended(Ended::ConfigurationChanged)),
         Some(_) => Ok(()),
         unknown => {
-            *unknown = Some(Bytes::from(bytes));
+            let bytes = Bytes::from(bytes);
+            store.keep_init(rung, &bytes);
+            *unknown = Some(bytes);
             Ok(())
         }
     })
@@ -471,6 +473,7 @@ impl Cutter {
             etag,
             content_type,
         });
+        let finished = segment.clone();
         store.update(|state| {
             state.bytes_produced += len;
             state.segments.insert((number, rung), segment);
@@ -478,6 +481,8 @@ impl Cutter {
                 view.next[rung] = view.next[rung].max(number + 1);
             }
         });
+        // Whoever waits has it by now; keeping it may take a moment.
+        store.keep(rung, number, &finished);
         Ok(())
     }
 }

@@ -15,6 +15,7 @@ use ether_types::Monotonic;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
+use crate::kept::{Keeper, Key};
 use crate::scratch::{Blob, Room, Scratch, WriteError};
 use crate::strand::{RungSet, Strand};
 
@@ -140,6 +141,9 @@ pub(crate) struct Store {
     pub(crate) strand: Strand,
     pub(crate) timeline: Arc<Timeline>,
     pub(crate) scratch: Arc<Scratch>,
+    /// Where encoded segments are kept, and the key of each rung.
+    keeper: Arc<Keeper>,
+    keys: Vec<Option<Key>>,
     /// Random part of every entity tag, so that bytes of another execution never share one.
     pub(crate) tag: String,
     state: Mutex<State>,
@@ -152,15 +156,27 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    pub(crate) fn new(strand: Strand, scratch: Arc<Scratch>, tag: String, first: u32) -> Self {
-        let state = State {
+    pub(crate) fn new(
+        strand: Strand,
+        scratch: Arc<Scratch>,
+        (keeper, keys): (Arc<Keeper>, Vec<Option<Key>>),
+        tag: String,
+        first: u32,
+    ) -> Self {
+        let mut state = State {
             cursor: first,
             ..State::default()
         };
+        // Whoever holds kept segments must be able to go on with new ones.
+        for (init, key) in state.inits.iter_mut().zip(&keys) {
+            *init = key.and_then(|key| keeper.init(key));
+        }
         Self {
             timeline: strand.timeline.clone(),
             strand,
             scratch,
+            keeper,
+            keys,
             tag,
             state: Mutex::new(state),
             gate: Condvar::new(),
@@ -278,6 +294,26 @@ impl Store {
             .or_else(ahead)
             .or_else(|| before(state.cursor))
             .or_else(remade)
+    }
+
+    /// Keeps a finished segment for others.
+    pub(crate) fn keep(&self, rung: usize, number: u32, segment: &Segment) {
+        if let Some(Some(key)) = self.keys.get(rung) {
+            self.keeper.put(*key, number, segment);
+        }
+    }
+
+    /// Keeps an initialization segment for others.
+    pub(crate) fn keep_init(&self, rung: usize, bytes: &Bytes) {
+        if let Some(Some(key)) = self.keys.get(rung) {
+            self.keeper.put_init(*key, bytes, format!("{}-i{rung}", self.tag));
+        }
+    }
+
+    /// A piece that an earlier execution made, pinned.
+    pub(crate) fn kept(&self, piece: Piece) -> Option<Served> {
+        let key = (*self.keys.get(piece.rung())?)?;
+        self.keeper.get(key, piece, self.strand.video.is_some())
     }
 
     /// A finished piece, pinned.

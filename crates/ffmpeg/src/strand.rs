@@ -7,7 +7,8 @@
 use std::sync::Arc;
 
 use ether_encoder::{
-    AudioTrack, Device, Protocol, Request, SegmentContainer, VideoAction, VideoEncode, VideoTrack,
+    AudioAction, AudioTrack, Device, Protocol, Request, SegmentContainer, VideoAction, VideoEncode,
+    VideoTrack,
 };
 use ether_media::{Facts, Gap, Timeline};
 use serde::Serialize;
@@ -75,6 +76,12 @@ impl Strand {
     /// What encodes the picture.
     pub(crate) fn device(&self) -> Device {
         self.encode().map(|encode| encode.device).unwrap_or_default()
+    }
+
+    /// Whether everything that it makes is the source's own packets.
+    pub(crate) fn copies(&self) -> bool {
+        let sound = self.audio.as_ref().map(|audio| &audio.action);
+        self.encode().is_none() && matches!(sound, None | Some(AudioAction::Copy))
     }
 
     /// The position among its own of the request's `representation`.

@@ -40,6 +40,8 @@ pub struct Options {
     pub capacity: u16,
     /// MiB of scratch space for all playbacks together.
     pub scratch_mib: u32,
+    /// MiB of encoded segments that are kept for later viewers, beside the scratch space.
+    pub segment_cache_mib: u32,
     /// A directory on a local disk for scratch files; inside the data directory where absent.
     pub scratch_dir: Option<PathBuf>,
     /// Names besides `localhost` and the address itself that the server answers to.
@@ -167,6 +169,7 @@ impl Standalone {
         let local = LocalOptions {
             inventory,
             scratch,
+            kept: u64::from(options.segment_cache_mib) << 20,
             spawner,
             clock: clock.clone(),
         };

@@ -178,12 +178,22 @@ impl Studio {
 
     /// An encoder that lives by `clock`; its processes end in the machine's own time all the same.
     pub(crate) async fn timed(ffmpeg: &Path, clock: Arc<dyn Clock>) -> Self {
+        Self::built(ffmpeg, clock, 0).await
+    }
+
+    /// An encoder that keeps this many bytes of what it made.
+    pub(crate) async fn keeping(kept: u64) -> Self {
+        Self::built(Path::new("ffmpeg"), Arc::new(SystemClock::new()), kept).await
+    }
+
+    async fn built(ffmpeg: &Path, clock: Arc<dyn Clock>, kept: u64) -> Self {
         let processes = Processes::start(Config::unguarded(Arc::new(SystemClock::new()))).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let (spawner, cache) = (processes.spawner(), dir.path().join("inventory.json"));
         let options = LocalOptions {
             inventory: Inventory::load(&spawner, ffmpeg, &cache).await.unwrap(),
             scratch: dir.path().to_owned(),
+            kept,
             spawner: processes.spawner(),
             clock: clock.clone(),
         };
@@ -220,6 +230,7 @@ impl Studio {
         LocalEncoder::new(LocalOptions {
             inventory,
             scratch: dir.to_owned(),
+            kept: 0,
             spawner,
             clock,
         })

@@ -3,6 +3,7 @@
 mod endings;
 mod film;
 mod invariant;
+mod kept;
 mod ladder;
 mod plans;
 mod stalls;
