@@ -474,8 +474,15 @@ impl Ledger {
 
     #[cfg(test)]
     pub(crate) async fn commands(&self, commands: Vec<Command>) -> Result<Vec<Outcome>, LedgerError> {
-        let outcomes = self.many(commands, &self.deadline()).await?;
-        outcomes.into_iter().collect()
+        self.each_command(commands).await?.into_iter().collect()
+    }
+
+    #[cfg(test)]
+    pub(crate) async fn each_command(
+        &self,
+        commands: Vec<Command>,
+    ) -> Result<Vec<Result<Outcome, LedgerError>>, LedgerError> {
+        self.many(commands, &self.deadline()).await
     }
 
     /// Forgets the clock that this process has seen, for tests that go back in time on purpose.

@@ -90,3 +90,75 @@ async fn a_line_that_is_full_takes_no_more_and_loses_nothing() {
     assert_eq!(world.ledger.usage().await.unwrap().total, granted);
     world.audit().await;
 }
+
+/// A request that finds no runtime to run on fails alone; the line goes on.
+#[test]
+fn a_request_outside_of_any_runtime_does_not_stop_the_line() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let world = runtime.block_on(async {
+        let world = World::new(&Place::Memory).await;
+        // Until whoever served the last request has handed the line back.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        world
+    });
+    let mut call = Box::pin(world.ledger.lookup(session(0)));
+    let mut nobody = std::task::Context::from_waker(std::task::Waker::noop());
+    let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _ = call.as_mut().poll(&mut nobody);
+    }));
+    assert!(polled.is_err(), "there was a runtime after all");
+    drop(call);
+    let next = runtime.block_on(world.ledger.lookup(session(0)));
+    assert_eq!(next.unwrap(), None);
+    runtime.block_on(world.store.close());
+}
+
+/// The bound is one call's and not one transaction's: what could be renewed after it has passed is left alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_renewal_keeps_to_one_bound() {
+    let world = roomy(World::new(&Place::File).await).await;
+    let granted = world.grant(ask(0, "op", 0)).await;
+    let bound = Duration::from_millis(400);
+    let mut hasty = options();
+    hasty.transaction_timeout = bound;
+    hasty.lock_timeout = bound;
+    let (hasty, _) = world.join(hasty).await.unwrap();
+    let tables = world.ledger.tables().clone();
+    let (held, holds) = oneshot::channel();
+    let (release, released) = oneshot::channel::<()>();
+    let holder = tokio::spawn(async move {
+        tables
+            .write::<_, StoreError, _>(LONG, |_tx| {
+                Box::pin(async move {
+                    held.send(()).unwrap();
+                    let _ = released.await;
+                    Ok(())
+                })
+            })
+            .await
+    });
+    holds.await.unwrap();
+    let renewals: Vec<_> = (1..=8_000)
+        .map(|step| {
+            (
+                granted.fence.clone(),
+                later(&granted, Duration::from_millis(step)),
+            )
+        })
+        .collect();
+    let call = tokio::spawn(async move { hasty.renew_many(renewals).await.unwrap() });
+    // The lock is free again once the bound has passed for certain; slices with a bound each would find it so.
+    tokio::time::sleep(2 * bound).await;
+    let _ = release.send(());
+    holder.await.unwrap().unwrap();
+    for answer in call.await.unwrap() {
+        assert!(matches!(answer, Err(LedgerError::Unknown(_))), "{answer:?}");
+    }
+    let record = world.ledger.lookup(session(0)).await.unwrap().unwrap();
+    assert_eq!(record.deadline, granted.initial_deadline);
+}

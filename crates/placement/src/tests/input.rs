@@ -6,6 +6,7 @@ use ether_types::{Generation, Role, ScopeName, SessionId, Timestamp};
 
 use crate::bounds::{Capacity, Claims, EvidenceBody, Invalid, Lease, PageSize, Quota, Units};
 use crate::command::{Admission, Reserve, ReserveRequest, check_deadline};
+use crate::evidence::EvidenceKind;
 use crate::ledger::{LedgerError, OpenError};
 use crate::options::Options;
 use crate::tests::world::{Place, World, ask, claims, node, options, scope};
@@ -103,42 +104,117 @@ fn a_session_is_its_controllers_and_its_generation_has_a_successor() {
 fn every_serialized_form_has_the_same_bounds() {
     let good = serde_json::to_value(ask(1, "op", 0)).unwrap();
     assert!(serde_json::from_value::<Reserve>(good.clone()).is_ok());
-    let bad: [(&str, serde_json::Value); 18] = [
-        ("session", "c/-1".into()),
-        ("session", "c".into()),
-        ("session", format!("{}/1", "c".repeat(65)).into()),
-        ("controllerNode", "".into()),
-        ("controllerBoot", "a b".into()),
-        ("target", "w\\cpu".into()),
-        ("role", "janitor".into()),
-        ("operation", "o".repeat(129).into()),
-        ("operation", "\u{0}".into()),
-        ("expected", (-1).into()),
-        ("lease", 0.into()),
-        ("lease", 3_600_000_001_u64.into()),
-        ("lease", u64::MAX.into()),
-        ("claims", serde_json::json!([])),
-        ("claims", serde_json::json!([["a", 0]])),
-        ("claims", serde_json::json!([["a", 1], ["a", 1]])),
+    let units = "1 to 1000000000000";
+    let lease = "1 us to 1 h";
+    let expected = "0 to 9223372036854775806";
+    let slot = "<controller node>/<slot 0 to 4294967295>";
+    // The field, what stands there, and how the error names the field and its range.
+    let bad: [(&str, serde_json::Value, &str, &str); 26] = [
+        ("session", "c/-1".into(), "session id", slot),
+        ("session", "c".into(), "session id", slot),
+        (
+            "session",
+            format!("{}/1", "c".repeat(65)).into(),
+            "node id",
+            "1 to 64",
+        ),
+        ("controllerNode", "".into(), "node id", "1 to 64"),
+        ("controllerBoot", "a b".into(), "boot id", "letters, digits"),
+        ("target", "w\\cpu".into(), "target", "letters, digits"),
+        ("targetBoot", "b".repeat(65).into(), "boot id", "1 to 64"),
+        (
+            "role",
+            "janitor".into(),
+            "role",
+            "server, source, delivery, transcode or control",
+        ),
+        ("operation", "o".repeat(129).into(), "operation id", "1 to 128"),
+        ("operation", "\u{0}".into(), "operation id", "letters, digits"),
+        ("expected", (-1).into(), "expected generation", expected),
+        ("expected", u64::MAX.into(), "expected generation", expected),
+        ("expected", i64::MAX.into(), "expected generation", expected),
+        ("expected", 1e30.into(), "expected generation", expected),
+        ("expected", "1".into(), "expected generation", expected),
+        ("lease", 0.into(), "lease", lease),
+        ("lease", (-1).into(), "lease", lease),
+        ("lease", 3_600_000_001_u64.into(), "lease", lease),
+        ("lease", u64::MAX.into(), "lease", lease),
+        ("claims", serde_json::json!([]), "claims", "1 to 16 scopes"),
+        ("claims", serde_json::json!([["a", 0]]), "units", units),
+        ("claims", serde_json::json!([["a", -1]]), "units", units),
+        ("claims", serde_json::json!([["a", u64::MAX]]), "units", units),
+        (
+            "claims",
+            serde_json::json!([["a", 1], ["a", 1]]),
+            "claims",
+            "distinct scopes",
+        ),
         (
             "claims",
             serde_json::json!((0..17).map(|n| (format!("s{n}"), 1)).collect::<Vec<_>>()),
+            "claims",
+            "1 to 16 scopes",
         ),
-        ("claims", serde_json::json!([["sco pe", 1]])),
+        (
+            "claims",
+            serde_json::json!([["sco pe", 1]]),
+            "scope",
+            "letters, digits",
+        ),
     ];
-    for (name, value) in bad {
+    for (name, value, named, range) in bad {
         let mut form = good.clone();
         form[name] = value.clone();
+        let error = serde_json::from_value::<Reserve>(form).unwrap_err().to_string();
         assert!(
-            serde_json::from_value::<Reserve>(form).is_err(),
-            "{name} = {value}"
+            error.contains(named) && error.contains(range),
+            "{name} = {value}: {error}"
         );
     }
     let mut unknown = good;
     unknown["extra"] = 1.into();
     assert!(serde_json::from_value::<Reserve>(unknown).is_err());
-    assert!(serde_json::from_str::<Capacity>("18446744073709551615").is_err());
-    assert!(serde_json::from_str::<EvidenceBody>("\"\"").is_err());
+    let told = |outcome: Result<(), serde_json::Error>| outcome.unwrap_err().to_string();
+    for (text, range) in [
+        ("18446744073709551615", "0 to 1000000000000"),
+        ("18446744073709551616", "0 to 1000000000000"),
+        ("-1", "0 to 1000000000000"),
+        ("null", "0 to 1000000000000"),
+    ] {
+        let error = told(serde_json::from_str::<Capacity>(text).map(drop));
+        assert!(error.contains("capacity") && error.contains(range), "{error}");
+    }
+    for text in ["0", "10000001"] {
+        let error = told(serde_json::from_str::<Quota>(text).map(drop));
+        assert!(
+            error.contains("ledger quota") && error.contains("1 to 10000000"),
+            "{error}"
+        );
+    }
+    let error = told(serde_json::from_str::<PageSize>("1001").map(drop));
+    assert!(
+        error.contains("page size") && error.contains("1 to 1000"),
+        "{error}"
+    );
+    let error = told(serde_json::from_str::<EvidenceBody>("\"\"").map(drop));
+    assert!(
+        error.contains("evidence") && error.contains("1 to 4096 bytes"),
+        "{error}"
+    );
+    let error = told(serde_json::from_str::<EvidenceKind>("\"hearsay\"").map(drop));
+    assert!(error.contains("reaped") && error.contains("succeeded"), "{error}");
+    let fence = ReserveRequest::new(ask(1, "op", 0)).unwrap();
+    let fence = fence.fence(&options().cluster, Generation::new(1).unwrap());
+    let mut form = serde_json::to_value(&fence).unwrap();
+    assert!(serde_json::from_value::<ether_types::Fence>(form.clone()).is_ok());
+    for (generation, range) in [
+        (0_u64, "1 to 9223372036854775807"),
+        (u64::MAX, "9223372036854775807"),
+    ] {
+        form["generation"] = generation.into();
+        let error = told(serde_json::from_value::<ether_types::Fence>(form.clone()).map(drop));
+        assert!(error.contains("generation") && error.contains(range), "{error}");
+    }
     assert!(ScopeName::new("a".repeat(129)).is_err());
 }
 
@@ -182,6 +258,19 @@ async fn bad_input_changes_nothing() {
     let past = Timestamp::from_micros(-5);
     let renewed = world.ledger.renew(fence.clone(), past).await;
     assert!(matches!(renewed, Err(LedgerError::Invalid(i)) if i.field == "deadline"));
+    let never = ether_types::Fence {
+        generation: Generation::NEVER,
+        ..fence.clone()
+    };
+    let soon = Timestamp::from_micros(i64::MAX / 2);
+    let names =
+        |outcome| matches!(outcome, Err(LedgerError::Invalid(i)) if i.field == "generation of a fence");
+    assert!(names(world.ledger.renew(never.clone(), soon).await.map(drop)));
+    assert!(names(world.ledger.retire(never.clone(), None).await.map(drop)));
+    assert!(names(world.ledger.evidence(&never).await.map(drop)));
+    let many = vec![(fence.clone(), soon), (never, soon)];
+    let refused = world.ledger.renew_many(many).await.unwrap_err();
+    assert_eq!(refused.field, "generation of a fence");
     let many = vec![
         (fence.clone(), Timestamp::from_micros(i64::MAX / 2)),
         (fence, Timestamp::from_micros(i64::MAX)),

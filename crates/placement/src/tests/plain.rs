@@ -23,6 +23,17 @@ pub(super) enum Move {
     Retire {
         pick: usize,
     },
+    /// Writes evidence about the `pick`th assignment.
+    Record {
+        pick: usize,
+        by: By,
+        kind: Kind,
+    },
+    /// Raises the ceiling, by somebody who saw `expect`.
+    Raise {
+        expect: u64,
+        to: u64,
+    },
     Pool {
         scope: usize,
         capacity: u64,
@@ -36,6 +47,26 @@ pub(super) enum Move {
     Wait {
         seconds: i64,
     },
+}
+
+/// Who writes evidence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// The incarnation that the assignment names.
+    Own,
+    /// The incarnation that the target has now.
+    Current,
+    /// An incarnation that the target never had.
+    Stranger,
+    /// One of two sources.
+    Source(u32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Reaped,
+    Succeeded,
+    Attested,
 }
 
 /// What a move came to, in one word and a number.
@@ -64,7 +95,13 @@ pub(super) struct Plain {
     pub(super) pools: BTreeMap<usize, u64>,
     pub(super) incarnations: [u32; 2],
     pub(super) maximum: i64,
+    pub(super) ceiling: u64,
+    /// By assignment, in `history`: which incarnation or source wrote what.
+    pub(super) evidence: Vec<(usize, (bool, u32), Kind)>,
 }
+
+/// The quota of each coordinator. Whichever is not the ceiling is closed to new work.
+pub(super) const QUOTAS: [u64; 2] = [3, 4];
 
 pub(super) const SHARED: usize = 2;
 
@@ -76,6 +113,8 @@ impl Plain {
             pools: BTreeMap::from([(0, 3), (1, 3), (SHARED, 4)]),
             incarnations: [1, 1],
             maximum,
+            ceiling: QUOTAS[0],
+            evidence: Vec::new(),
         }
     }
 
@@ -88,7 +127,8 @@ impl Plain {
         self.history.iter().rev().find(|granted| granted.slot == slot)
     }
 
-    pub(super) fn step(&mut self, step: &Move) -> Answer {
+    /// What coordinator `by` is answered.
+    pub(super) fn step(&mut self, by: usize, step: &Move) -> Answer {
         match *step {
             Move::Reserve {
                 slot,
@@ -97,7 +137,7 @@ impl Plain {
                 target,
                 units,
                 lease,
-            } => self.reserve(slot, operation, expected, target, units, lease),
+            } => self.reserve(by, slot, operation, expected, target, units, lease),
             Move::Renew { pick, ahead } => {
                 let Some(index) = self.picked(pick) else {
                     return ("nothing", 0);
@@ -130,8 +170,21 @@ impl Plain {
                 if current > self.history[index].generation {
                     return ("superseded", i64::try_from(current).unwrap());
                 }
+                self.evidence.retain(|(about, _, _)| *about != index);
                 let already = std::mem::replace(&mut self.history[index].retired, true);
                 ("released", i64::from(already))
+            }
+            Move::Record { pick, by, kind } => self.record(pick, by, kind),
+            Move::Raise { expect, to } => {
+                let current = i64::try_from(self.ceiling).unwrap();
+                if to != self.ceiling && expect != self.ceiling {
+                    return ("other ceiling", current);
+                }
+                if to < self.ceiling {
+                    return ("downward", current);
+                }
+                self.ceiling = to;
+                ("raised", i64::try_from(to).unwrap())
             }
             Move::Pool { scope, capacity } => {
                 self.pools.insert(scope, capacity);
@@ -159,8 +212,52 @@ impl Plain {
         (!self.history.is_empty()).then(|| pick % self.history.len())
     }
 
+    fn record(&mut self, pick: usize, by: By, kind: Kind) -> Answer {
+        let Some(index) = self.picked(pick) else {
+            return ("nothing", 0);
+        };
+        let about = self.history[index].clone();
+        let current = self.last(about.slot).map_or(0, |last| last.generation);
+        if current > about.generation {
+            return ("superseded", i64::try_from(current).unwrap());
+        }
+        if about.retired {
+            return ("retired", 0);
+        }
+        let stands = self.incarnations[about.target];
+        let author = match by {
+            By::Own => (false, about.incarnation),
+            By::Current => (false, stands),
+            By::Stranger => (false, 9),
+            By::Source(number) => (true, number),
+        };
+        if kind == Kind::Attested {
+            return ("not theirs", 0);
+        }
+        if !author.0 && author.1 == about.incarnation && kind == Kind::Succeeded {
+            return ("not theirs", 0);
+        }
+        if !author.0 && author.1 != about.incarnation && author.1 != stands {
+            return ("not author", 0);
+        }
+        let first = self
+            .evidence
+            .iter()
+            .find(|(about, who, _)| (*about, *who) == (index, author));
+        match first {
+            Some((_, _, said)) if *said == kind => ("already", 0),
+            Some(_) => ("said other", 0),
+            None => {
+                self.evidence.push((index, author, kind));
+                ("recorded", 0)
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "a request has as many fields")]
     fn reserve(
         &mut self,
+        by: usize,
         slot: u32,
         operation: u32,
         expected: u64,
@@ -190,6 +287,14 @@ impl Plain {
         }
         if last.is_some_and(|last| !last.retired) {
             return ("unretired", i64::try_from(current).unwrap());
+        }
+        if QUOTAS[by] != self.ceiling {
+            return ("closed", i64::try_from(self.ceiling).unwrap());
+        }
+        let sessions = self.history.iter().map(|granted| granted.slot);
+        let sessions = sessions.collect::<std::collections::BTreeSet<_>>().len() as u64;
+        if current == 0 && sessions >= self.ceiling {
+            return ("full", i64::try_from(sessions).unwrap());
         }
         if lease > self.maximum {
             return ("too long", self.maximum);

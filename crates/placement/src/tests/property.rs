@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ether_testkit::postgres::{Durability, Server};
-use ether_types::{Fence, Generation, OperationId, Role, TargetId, Timestamp};
+use ether_types::{Fence, Generation, OperationId, Role, SessionId, TargetId, Timestamp};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use crate::bounds::{Capacity, Lease};
+use crate::bounds::{Capacity, EvidenceBody, Lease, Quota};
 use crate::command::{Admission, Command, Expected, Reserve, ReserveRequest, SetPool, SetTarget};
-use crate::outcome::{Mismatch, Outcome, PoolSet, Released, Renewed, Reserved, TargetSet};
-use crate::tests::plain::{Answer, Granted, Move, Plain, SHARED};
-use crate::tests::world::{Place, START, World, ask, boot, claims, options, scope};
+use crate::evidence::{Author, EvidenceKind};
+use crate::outcome::{Mismatch, Outcome, PoolSet, Raised, Recorded, Released, Renewed, Reserved, TargetSet};
+use crate::tests::plain::{Answer, By, Granted, Kind, Move, Plain, QUOTAS, SHARED};
+use crate::tests::world::{LONG, Place, START, World, ask, boot, claims, node, options, scope};
 
 const SCOPES: [&str; 3] = ["s0", "s1", "shared"];
 const MAXIMUM: i64 = 20;
@@ -30,7 +31,32 @@ fn moves() -> impl Strategy<Value = Move> {
         1 => (0..3_usize, 0..5_u64).prop_map(|(scope, capacity)| Move::Pool { scope, capacity }),
         1 => (0..2_usize, 1..4_u32, 1..4_u32).prop_map(|(target, seen, next)| Move::Target { target, seen, next }),
         2 => (1..8_i64).prop_map(|seconds| Move::Wait { seconds }),
+        4 => (any::<prop::sample::Index>(), authors(), kinds())
+            .prop_map(|(pick, by, kind)| Move::Record { pick: pick.index(64), by, kind }),
+        1 => (2..6_u64, 2..6_u64).prop_map(|(expect, to)| Move::Raise { expect, to }),
     ]
+}
+
+fn authors() -> impl Strategy<Value = By> {
+    prop_oneof![
+        2 => Just(By::Own),
+        2 => Just(By::Current),
+        1 => Just(By::Stranger),
+        3 => (0..2_u32).prop_map(By::Source),
+    ]
+}
+
+fn kinds() -> impl Strategy<Value = Kind> {
+    prop_oneof![
+        3 => Just(Kind::Reaped),
+        2 => Just(Kind::Succeeded),
+        1 => Just(Kind::Attested),
+    ]
+}
+
+/// The controller whose slot it is: two share the ledger.
+fn controller(slot: u32) -> ether_types::NodeId {
+    node(if slot.is_multiple_of(2) { "c" } else { "d" })
 }
 
 fn incarnation(number: u32) -> ether_types::BootId {
@@ -65,6 +91,8 @@ fn request(
     lease: i64,
 ) -> ReserveRequest {
     let reserve = Reserve {
+        session: SessionId::new(controller(slot), slot),
+        controller_node: controller(slot),
         target: target(number),
         target_boot: incarnation(stands),
         operation: OperationId::new(format!("op{operation}")).unwrap(),
@@ -103,6 +131,39 @@ fn command(plain: &Plain, step: &Move) -> Option<Command> {
             deadline: at(plain.now + ahead),
         },
         Move::Retire { pick } => Command::Retire { fence: picked(pick)? },
+        Move::Record { pick, by, kind } => {
+            let fence = picked(pick)?;
+            let about = &plain.history[pick % plain.history.len()];
+            let author = match by {
+                By::Own => Author::Target {
+                    boot: incarnation(about.incarnation),
+                },
+                By::Current => Author::Target {
+                    boot: incarnation(plain.incarnations[about.target]),
+                },
+                By::Stranger => Author::Target { boot: incarnation(9) },
+                By::Source(number) => Author::Source {
+                    node: node(&format!("s{number}")),
+                    boot: incarnation(1),
+                },
+            };
+            let kind = match kind {
+                Kind::Reaped => EvidenceKind::Reaped,
+                Kind::Succeeded => EvidenceKind::Succeeded,
+                Kind::Attested => EvidenceKind::Attested,
+            };
+            let body = EvidenceBody::new("{}").unwrap();
+            Command::Record {
+                fence,
+                author,
+                kind,
+                body,
+            }
+        }
+        Move::Raise { expect, to } => Command::Raise {
+            expect: Quota::new(expect).unwrap(),
+            capacity: Quota::new(to).unwrap(),
+        },
         Move::Pool {
             scope: number,
             capacity,
@@ -171,42 +232,87 @@ fn answer(outcome: &Outcome) -> Answer {
             let stands = current.as_ref().unwrap().as_str()[1..].parse().unwrap();
             ("other boot", stands)
         }
+        Outcome::Record(recorded) => match recorded {
+            Recorded::Recorded => ("recorded", 0),
+            Recorded::Already => ("already", 0),
+            Recorded::Conflict { .. } => ("said other", 0),
+            Recorded::Retired => ("retired", 0),
+            Recorded::NotAuthor => ("not author", 0),
+            Recorded::NotTheirs { .. } => ("not theirs", 0),
+            Recorded::Fenced(Mismatch::Superseded { current: c }) => ("superseded", current(c)),
+            other => panic!("{other:?}"),
+        },
+        Outcome::Reserve(Reserved::CeilingMismatch { fleet, .. }) => ("closed", number(fleet.get())),
+        Outcome::Reserve(Reserved::Quota(reached)) => ("full", number(reached.total)),
+        Outcome::Raise(Raised::Raised { ceiling }) => ("raised", number(ceiling.get())),
+        Outcome::Raise(Raised::Mismatch { current }) => ("other ceiling", number(current.unwrap().get())),
+        Outcome::Raise(Raised::NotUpward { current }) => ("downward", number(current.get())),
         other => panic!("{other:?}"),
     }
 }
 
-/// Runs one history, grouping up to `group` moves that need no clock step into one transaction.
-async fn compare(place: Place, history: Vec<Move>, group: usize) {
+fn number(value: u64) -> i64 {
+    i64::try_from(value).unwrap()
+}
+
+/// Whether going on needs another coordinator: moves of one are grouped until the next one's turn.
+fn turns(history: &[(usize, Move)], index: usize) -> bool {
+    history
+        .get(index + 1)
+        .is_some_and(|(next, _)| *next != history[index].0)
+}
+
+/// Runs one history, grouping up to `group` moves of one coordinator that need no clock step into one transaction.
+async fn compare(place: Place, history: Vec<(usize, Move)>, group: usize) {
     let mut own = options();
     own.maximum_lease = Duration::from_secs(MAXIMUM.unsigned_abs());
-    let world = World::with(&place, own).await;
+    own.quota = Quota::new(QUOTAS[0]).unwrap();
+    let world = World::with(&place, own.clone()).await;
     let mut plain = Plain::new(MAXIMUM);
     for (number, capacity) in plain.pools.clone() {
         world.pool(SCOPES[number], capacity).await;
     }
     let first = (0..2).map(|number| set_target(number, None, 1)).collect();
     world.ledger.commands(first).await.unwrap();
+    // A ceiling as low as this stands in no fleet; the rule is the same.
+    let seeded = world
+        .ledger
+        .tables()
+        .write::<_, ether_store::StoreError, _>(LONG, |tx| {
+            Box::pin(async move { tx.execute("UPDATE placement_meta SET ceiling = 3", &[]).await })
+        });
+    seeded.await.unwrap();
+    own.node = node("d");
+    own.quota = Quota::new(QUOTAS[1]).unwrap();
+    let (other, _) = world.join(own).await.unwrap();
+    let ledgers = [&world.ledger, &other];
     let mut waiting: (Vec<Command>, Vec<(Move, Answer)>) = (Vec::new(), Vec::new());
-    for (index, step) in history.iter().enumerate() {
+    for (index, (by, step)) in history.iter().enumerate() {
         let asked = command(&plain, step);
-        let expected = plain.step(step);
+        let expected = plain.step(*by, step);
         let waits = matches!(step, Move::Wait { .. });
         if let Some(asked) = asked {
             waiting.0.push(asked);
             waiting.1.push((step.clone(), expected));
         }
-        if waits || waiting.0.len() >= group || index + 1 == history.len() {
+        let last = index + 1 == history.len();
+        if waits || waiting.0.len() >= group || last || turns(&history, index) {
             let (commands, expected) = std::mem::take(&mut waiting);
             if !commands.is_empty() {
-                let outcomes = world.ledger.commands(commands).await.unwrap();
+                let outcomes = ledgers[*by].commands(commands).await.unwrap();
                 for (outcome, (step, expected)) in outcomes.iter().zip(&expected) {
                     assert_eq!(answer(outcome), *expected, "{step:?} in {history:?}");
                 }
             }
-            world.set_clock(START + plain.now * 1_000_000).await;
+            if waits {
+                world.set_clock(START + plain.now * 1_000_000).await;
+            }
             for (number, name) in SCOPES.iter().enumerate() {
                 assert_eq!(world.used(name).await, i64::try_from(plain.used(number)).unwrap());
             }
+            let kept = "SELECT session FROM placement_evidence";
+            let kept = world.ledger.tables().query(LONG, kept, Vec::new());
+            assert_eq!(kept.await.unwrap().len(), plain.evidence.len(), "{history:?}");
             world.audit().await;
         }
     }
@@ -227,7 +333,10 @@ fn histories(place: &Place, cases: u32, length: usize) {
         failure_persistence: None,
         ..Config::default()
     };
-    let strategy = (prop::collection::vec(moves(), 1..length), 1..6_usize);
+    let strategy = (
+        prop::collection::vec((0..2_usize, moves()), 1..length),
+        1..6_usize,
+    );
     let outcome = TestRunner::new(config).run(&strategy, |(history, group)| {
         let task = runtime.spawn(compare(place.clone(), history, group));
         let told = runtime.block_on(task);
@@ -240,6 +349,11 @@ fn histories(place: &Place, cases: u32, length: usize) {
 #[test]
 fn random_histories_in_sqlite_memory_agree_with_the_plain_model() {
     histories(&Place::Memory, 40, 80);
+}
+
+#[test]
+fn random_histories_on_a_sqlite_file_agree_with_the_plain_model() {
+    histories(&Place::File, 12, 60);
 }
 
 #[test]

@@ -215,6 +215,30 @@ async fn every_earlier_schema_is_upgraded_with_its_rows_on_postgres() {
     }
 }
 
+/// Another cluster's ledger is left at the version it has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_foreign_ledger_is_not_upgraded() {
+    let mut places = vec![Place::Memory, Place::File];
+    places.extend(Server::start(15, Durability::Fast).map(|server| Place::Postgres(Arc::new(server))));
+    for place in places {
+        let world = World::new(&place).await;
+        at_version(1, &world).await;
+        run(
+            world.ledger.tables(),
+            vec!["UPDATE placement_meta SET cluster = 'elsewhere'".to_owned()],
+        )
+        .await;
+        let refused = open(&world.store, &world).await.map(drop);
+        assert!(
+            matches!(&refused, Err(OpenError::Foreign(cluster)) if cluster.as_str() == "elsewhere"),
+            "{refused:?}"
+        );
+        let applied = "SELECT version FROM placement_migrations";
+        let applied = world.ledger.tables().query(LONG, applied, Vec::new());
+        assert_eq!(applied.await.unwrap().len(), 1);
+    }
+}
+
 /// An upgrade that is cut at any statement, its answer lost or not, has happened or not, and the next start
 /// finishes it.
 #[tokio::test]

@@ -30,8 +30,8 @@ pub(crate) enum Mode {
     Hang,
     Panic,
     Other(Box<Fence>),
-    /// Says that it was asked, then waits for a permit.
-    Wait(Arc<tokio::sync::Semaphore>, Arc<tokio::sync::Semaphore>),
+    /// Says that it was asked, then waits for a permit, and accepts or not.
+    Wait(Arc<tokio::sync::Semaphore>, Arc<tokio::sync::Semaphore>, bool),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -59,10 +59,13 @@ impl Verifier for Judge {
                 Mode::Hang => std::future::pending().await,
                 Mode::Panic => panic!("the verifier's own defect"),
                 Mode::Other(fence) => Ok(Acceptance { fence: *fence, kind }),
-                Mode::Wait(asked, go) => {
+                Mode::Wait(asked, go, accepts) => {
                     asked.add_permits(1);
                     go.acquire().await.unwrap().forget();
-                    Ok(Acceptance { fence, kind })
+                    match accepts {
+                        true => Ok(Acceptance { fence, kind }),
+                        false => Err("the evidence is gone".into()),
+                    }
                 }
             }
         })

@@ -3,10 +3,13 @@
 
 use std::time::Duration;
 
+use ether_types::{Fence, SessionId};
+
 use crate::evidence::{Author, EvidenceKind};
-use crate::outcome::{Record, Renewed, Reserved};
+use crate::ledger::{Ledger, Retirement};
+use crate::outcome::{Assignment, Record, Recorded, Released, Renewed, Reserved};
 use crate::read::{Owner, Unretired};
-use crate::tests::world::{Place, World, ask, boot, node};
+use crate::tests::world::{Place, World, ask, boot, later, node, options};
 use crate::{EvidenceBody, PageSize};
 
 /// Xorshift: a year that is the same every time.
@@ -21,6 +24,11 @@ impl Dice {
     }
 }
 
+/// The controllers of the fleet, each with a ledger of its own on the one database, and a worker that crashes.
+const CONTROLLERS: [&str; 4] = ["c", "d", "e", "f"];
+/// Sessions that one controller may have.
+const SLOTS: usize = 6;
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_year_ends_with_tombstones_bounded_by_concurrency_and_nothing_stranded() {
     let soak = std::env::var_os("ETHER_SOAK").is_some();
@@ -28,43 +36,24 @@ async fn a_year_ends_with_tombstones_bounded_by_concurrency_and_nothing_stranded
     let world = World::new(&Place::Memory).await.ready().await;
     world.pool("slots", 12_000).await;
     world.pool("scratch", 1_000).await;
+    let mut ledgers = Vec::new();
+    for name in CONTROLLERS {
+        let mut own = options();
+        own.node = node(name);
+        ledgers.push(world.join(own).await.unwrap().0);
+    }
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
-    let mut generations = [0_u64; 16];
-    let (mut played, mut refused, mut crashed, mut most) = (0_u64, 0_u64, 0_u64, 0_usize);
+    let mut generations = [[0_u64; SLOTS]; CONTROLLERS.len()];
+    let (mut played, mut refused, mut crashed, mut died, mut most) = (0_u64, 0_u64, 0_u64, 0_u64, 0_usize);
     let mut boot_number = 1;
     for step in 0..365 * evenings {
         world.advance(Duration::from_secs(86_400 / evenings)).await;
-        // Some start; each takes the first session of its controller that is free.
-        let starting = 1 + dice.below(16) as usize;
-        let mut running = Vec::new();
-        for (slot, generation) in generations.iter_mut().enumerate().take(starting) {
-            let mut request = ask(u32::try_from(slot).unwrap(), &format!("op-{step}"), *generation);
-            request.target_boot = boot(&format!("w{boot_number}"));
-            match world.ledger.reserve(request).await.unwrap() {
-                Reserved::Granted(granted) => {
-                    *generation += 1;
-                    played += 1;
-                    running.push(granted);
-                }
-                Reserved::NoCapacity { .. } => refused += 1,
-                other => panic!("{other:?}"),
-            }
-        }
-        most = most.max(running.len());
-        let renewals = running
-            .iter()
-            .map(|granted| {
-                let to = granted
-                    .initial_deadline
-                    .checked_add(Duration::from_secs(60))
-                    .unwrap();
-                (granted.fence.clone(), to)
-            })
-            .collect();
-        for renewed in world.ledger.renew_many(renewals).await.unwrap() {
-            assert!(matches!(renewed.unwrap(), Renewed::Renewed { moved: true, .. }));
-        }
-        // Most end well. Now and then the worker crashes: everything expires, and its next boot proves it.
+        let running = evening(&ledgers, &mut generations, &mut dice, step, boot_number).await;
+        refused += running.refused;
+        played += running.granted.len() as u64;
+        most = most.max(running.granted.len());
+        // Most end well. Now and then the worker crashes: everything expires, and its next boot proves it. Now
+        // and then a controller dies: what it left is found and retired by another one on the worker's word.
         if dice.below(40) == 0 {
             crashed += 1;
             world.advance(Duration::from_secs(3_600)).await;
@@ -74,44 +63,120 @@ async fn a_year_ends_with_tombstones_bounded_by_concurrency_and_nothing_stranded
             world
                 .target("w/cpu", &new, Some(&old), &["slots", "scratch"])
                 .await;
-            for record in unretired_of(&world, &old).await {
+            let sweeper = &ledgers[step as usize % ledgers.len()];
+            for record in unretired_of(sweeper, worker(&old)).await {
                 let author = Author::Target { boot: boot(&new) };
-                let body = EvidenceBody::new("{}").unwrap();
-                let kind = EvidenceKind::Succeeded;
-                world
-                    .ledger
-                    .record_evidence(record.fence.clone(), author, kind, body)
-                    .await
-                    .unwrap();
-                world.retire(&record.fence).await;
+                prove(sweeper, &record.fence, author, EvidenceKind::Succeeded).await;
             }
-        } else {
-            for granted in running {
-                world.retire(&granted.fence).await;
+            continue;
+        }
+        let dead = (dice.below(30) == 0).then(|| dice.below(CONTROLLERS.len() as u64) as usize);
+        for (by, granted) in running.granted {
+            if Some(by) != dead {
+                retire(&ledgers[by], &granted.fence).await;
+            }
+        }
+        if let Some(dead) = dead {
+            died += 1;
+            let sweeper = &ledgers[(dead + 1) % ledgers.len()];
+            let left = Owner::Controller(node(CONTROLLERS[dead]));
+            for record in unretired_of(sweeper, left).await {
+                let author = Author::Target {
+                    boot: record.fence.target_boot.clone(),
+                };
+                prove(sweeper, &record.fence, author, EvidenceKind::Reaped).await;
             }
         }
     }
-    println!("{played} playbacks, {refused} refused, {crashed} crashes, {most} at once");
+    println!("{played} playbacks, {refused} refused, {crashed} crashes, {died} deaths, {most} at once");
     let usage = world.ledger.usage().await.unwrap();
-    assert!(
-        usage.total <= 12,
-        "{} sessions for at most 12 at once",
-        usage.total
-    );
+    let bound = (SLOTS * CONTROLLERS.len()) as u64;
+    assert!(usage.total <= bound, "{} sessions for {bound} slots", usage.total);
     assert_eq!(usage.retired, usage.total, "nothing stranded");
     assert_eq!((world.used("slots").await, world.used("scratch").await), (0, 0));
-    assert!(played > 2_000 && crashed > 3 && refused > 0);
+    assert!(played > 2_000 && crashed > 3 && died > 3 && refused > 0 && most == 12);
     world.audit().await;
 }
 
-async fn unretired_of(world: &World, old: &str) -> Vec<Record> {
-    let asked = Unretired {
-        owner: Owner::Target {
-            node: node("w"),
-            boot: boot(old),
-        },
-        after: None,
-        limit: PageSize::MAX,
-    };
-    world.ledger.unretired(asked).await.unwrap().records
+/// What started on one evening.
+#[derive(Default)]
+struct Evening {
+    granted: Vec<(usize, Assignment)>,
+    refused: u64,
+}
+
+/// Every controller starts some playbacks, each in the first session of its own that is free, and renews them.
+async fn evening(
+    ledgers: &[Ledger],
+    generations: &mut [[u64; SLOTS]; CONTROLLERS.len()],
+    dice: &mut Dice,
+    step: u64,
+    boot_number: u32,
+) -> Evening {
+    let mut evening = Evening::default();
+    for (by, ledger) in ledgers.iter().enumerate() {
+        let starting = 1 + dice.below(SLOTS as u64) as usize;
+        let mut renewals = Vec::new();
+        for (slot, generation) in generations[by].iter_mut().enumerate().take(starting) {
+            let mut request = ask(0, &format!("op-{step}"), *generation);
+            request.session = SessionId::new(node(CONTROLLERS[by]), u32::try_from(slot).unwrap());
+            request.controller_node = node(CONTROLLERS[by]);
+            request.target_boot = boot(&format!("w{boot_number}"));
+            match ledger.reserve(request).await.unwrap() {
+                Reserved::Granted(granted) => {
+                    *generation += 1;
+                    let to = later(&granted, Duration::from_secs(60));
+                    renewals.push((granted.fence.clone(), to));
+                    evening.granted.push((by, granted));
+                }
+                Reserved::NoCapacity { .. } => evening.refused += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        for renewed in ledger.renew_many(renewals).await.unwrap() {
+            assert!(matches!(renewed.unwrap(), Renewed::Renewed { moved: true, .. }));
+        }
+    }
+    evening
+}
+
+async fn retire(ledger: &Ledger, fence: &Fence) {
+    let retired = ledger.retire(fence.clone(), None).await.unwrap();
+    assert!(
+        matches!(retired, Retirement::Proved(Released::Retired { already: false })),
+        "{retired:?}"
+    );
+}
+
+/// Retires what somebody else left, on what `author` knows.
+async fn prove(ledger: &Ledger, fence: &Fence, author: Author, kind: EvidenceKind) {
+    let body = EvidenceBody::new("{}").unwrap();
+    let recorded = ledger.record_evidence(fence.clone(), author, kind, body);
+    assert_eq!(recorded.await.unwrap(), Recorded::Recorded);
+    retire(ledger, fence).await;
+}
+
+fn worker(incarnation: &str) -> Owner {
+    Owner::Target {
+        node: node("w"),
+        boot: boot(incarnation),
+    }
+}
+
+/// Everything that `owner` has not retired, page by page.
+async fn unretired_of(ledger: &Ledger, owner: Owner) -> Vec<Record> {
+    let (mut records, mut after) = (Vec::new(), None);
+    loop {
+        let asked = Unretired {
+            owner: owner.clone(),
+            after,
+            limit: PageSize::new(5).unwrap(),
+        };
+        let page = ledger.unretired(asked).await.unwrap();
+        records.extend(page.records);
+        after = page.next;
+        if after.is_none() {
+            return records;
+        }
+    }
 }

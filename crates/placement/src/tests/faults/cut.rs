@@ -77,6 +77,15 @@ async fn cut_everywhere(world: &World, cut: &Ledger, scissors: &Scissors) {
                     Err(LedgerError::Unknown(_)) if hit => unknown += 1,
                     Err(error) => panic!("{operation:?}, statement {nth}: {error}"),
                 }
+                // A lookup settles it, and the same operation again agrees with what that said.
+                let so_far = world.ledger.usage().await.unwrap().revision - before.revision;
+                if let Some(happened) = round.happened(&world.ledger).await {
+                    assert_eq!(
+                        so_far,
+                        u64::from(happened),
+                        "{operation:?}, statement {nth}, after {after}: {outcome:?}"
+                    );
+                }
                 round.run(&world.ledger).await.unwrap();
                 let settled = world.ledger.usage().await.unwrap();
                 assert_eq!(

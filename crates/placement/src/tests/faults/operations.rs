@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use ether_types::{Fence, Timestamp};
 
-use crate::bounds::{Capacity, EvidenceBody, Quota};
+use crate::bounds::{Capacity, EvidenceBody, PageSize, Quota};
 use crate::command::{Admission, Expected, SetPool, SetTarget};
 use crate::evidence::{Author, EvidenceKind};
 use crate::ledger::{Ledger, LedgerError, Retirement};
-use crate::outcome::{PoolSet, Raised, Recorded, Released, Renewed, Reserved, TargetSet};
+use crate::outcome::{Authority, Joined, PoolSet, Raised, Recorded, Released, Renewed, Reserved, TargetSet};
+use crate::read::{Owner, Unretired};
 use crate::tests::world::{START, World, ask, boot, node, options, scope, session};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,14 +25,17 @@ pub(super) enum Operation {
     Record,
     Raise,
     Withdraw,
+    Join,
     Lookup,
     LookupMany,
+    Unretired,
+    Evidence,
     Usage,
 }
 
 impl Operation {
     /// Raising the ceiling comes last: it closes every coordinator that keeps the old number.
-    pub(super) const ALL: [Operation; 13] = [
+    pub(super) const ALL: [Operation; 16] = [
         Operation::SetPool,
         Operation::SetTarget,
         Operation::Reserve,
@@ -41,15 +45,25 @@ impl Operation {
         Operation::Retire,
         Operation::Record,
         Operation::Withdraw,
+        Operation::Join,
         Operation::Lookup,
         Operation::LookupMany,
+        Operation::Unretired,
+        Operation::Evidence,
         Operation::Usage,
         Operation::Raise,
     ];
 
     /// Whether it changes the ledger, and so its revision, exactly once.
     pub(super) fn mutates(self) -> bool {
-        !matches!(self, Operation::Lookup | Operation::LookupMany | Operation::Usage)
+        !matches!(
+            self,
+            Operation::Lookup
+                | Operation::LookupMany
+                | Operation::Unretired
+                | Operation::Evidence
+                | Operation::Usage
+        )
     }
 
     pub(super) fn parse(name: &str) -> Option<Self> {
@@ -115,12 +129,17 @@ impl Round {
                 other.boot = boot(&format!("o{}", self.n));
                 world.join(other).await.unwrap();
             }
+            Operation::Join => {
+                ledger.withdraw(node("c"), boot("c1")).await.unwrap();
+            }
             Operation::Reserve | Operation::Raise | Operation::Usage => {}
             Operation::Renew
             | Operation::RenewMany
             | Operation::Retire
             | Operation::Record
             | Operation::Lookup
+            | Operation::Unretired
+            | Operation::Evidence
             | Operation::LookupMany => {
                 world.grant(ask(self.n, "op", 0)).await;
             }
@@ -181,9 +200,42 @@ impl Round {
             Operation::LookupMany => {
                 assert!(ledger.lookup_many(&[session(self.n)]).await?[0].is_some());
             }
+            Operation::Unretired => {
+                let asked = Unretired {
+                    owner: Owner::Controller(node("c")),
+                    after: Some(session(self.n)),
+                    limit: PageSize::MAX,
+                };
+                let page = ledger.unretired(asked).await?;
+                assert!(
+                    page.records
+                        .iter()
+                        .all(|record| record.fence.session != session(self.n))
+                );
+            }
+            Operation::Evidence => assert!(ledger.evidence(&self.fence()).await?.is_empty()),
+            Operation::Join => {
+                let joined = ledger.join().await?;
+                assert!(matches!(joined, Joined::Joined { .. }), "{joined:?}");
+            }
             Operation::Usage => drop(ledger.usage().await?),
         }
         Ok(())
+    }
+}
+
+impl Round {
+    /// Whether it has happened, by what the ledger holds; `None` where a lookup does not tell.
+    pub(super) async fn happened(&self, ledger: &Ledger) -> Option<bool> {
+        let record = ledger.lookup(session(self.n)).await.unwrap();
+        Some(match self.operation {
+            Operation::Reserve => record.is_some(),
+            Operation::ReserveAgain => record?.fence.generation.get() == 2,
+            Operation::Renew | Operation::RenewMany => record?.deadline == self.deadline(),
+            Operation::Retire => record?.authority == Authority::Retired,
+            Operation::Record => !ledger.evidence(&self.fence()).await.unwrap().is_empty(),
+            _ => return None,
+        })
     }
 }
 

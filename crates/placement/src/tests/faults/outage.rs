@@ -13,9 +13,9 @@ use crate::ledger::{Cause, Ledger, LedgerError, Retirement, UnknownOutcome};
 use crate::outcome::{Released, Reserved};
 use crate::sql::Fault;
 use crate::sql::schema::COMPONENT;
-use crate::tests::faults::operations::{PATIENCE, roomy};
+use crate::tests::faults::operations::{Operation, PATIENCE, Round, roomy};
 use crate::tests::faults::process;
-use crate::tests::world::{Judge, LONG, Place, World, ask, audit, open_real, options, session};
+use crate::tests::world::{Judge, LONG, Mode, Place, World, ask, audit, open_real, options, session};
 
 /// What the database said behind an unknown outcome.
 fn said<T: std::fmt::Debug>(outcome: Result<T, LedgerError>) -> Arc<Fault> {
@@ -379,6 +379,77 @@ async fn a_stuck_holder(location: ether_store::Location) {
     assert!(matches!(granted, Reserved::Granted(_)), "{granted:?}");
     assert!(stuck.await.unwrap().is_err());
     audit(ledger.tables()).await;
+}
+
+/// While the lock is held for good, every call that needs it ends without an outcome, and every other one is
+/// answered.
+async fn every_call_ends(location: ether_store::Location) {
+    let store = open_real(&location).await;
+    let (ledger, _) = Ledger::open(&store, options(), Some(Arc::new(Judge::default())))
+        .await
+        .unwrap();
+    let world = roomy(World::around(store, ledger, location.clone())).await;
+    for n in 0..2 {
+        let operation = Operation::Reserve;
+        Round { operation, n }.run(&world.ledger).await.unwrap();
+    }
+    let bound = Duration::from_millis(150);
+    let mut hasty = options();
+    hasty.transaction_timeout = bound;
+    hasty.lock_timeout = bound;
+    hasty.verify_timeout = bound;
+    let judge = Arc::new(Judge::default());
+    let (hasty, _) = Ledger::open(&open_real(&location).await, hasty, Some(judge.clone()))
+        .await
+        .unwrap();
+    let tables = world.ledger.tables().clone();
+    let (held, holds) = oneshot::channel();
+    let (release, released) = oneshot::channel::<()>();
+    let holder = tokio::spawn(async move {
+        tables
+            .write::<(), StoreError, _>(Bound::of(4 * PATIENCE), |_tx| {
+                Box::pin(async move {
+                    held.send(()).unwrap();
+                    let _ = released.await;
+                    Ok(())
+                })
+            })
+            .await
+    });
+    holds.await.unwrap();
+    for mode in [Mode::Accept, Mode::Refuse, Mode::Hang] {
+        judge.set(mode);
+        for operation in Operation::ALL {
+            let round = Round { operation, n: 1 };
+            let ended = tokio::time::timeout(PATIENCE, round.run(&hasty)).await;
+            let ended = ended.unwrap_or_else(|_| panic!("{operation:?} waits without bound"));
+            let locked = operation.mutates() || operation == Operation::Lookup;
+            match ended {
+                Err(LedgerError::Unknown(_)) if locked => {}
+                Ok(()) if !locked => {}
+                other => panic!("{operation:?}: {other:?}"),
+            }
+        }
+    }
+    release.send(()).unwrap();
+    holder.await.unwrap().unwrap();
+    audit(world.ledger.tables()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_call_ends_while_the_lock_is_held_on_postgres() {
+    if let Some(server) = Server::start(15, Durability::Fast) {
+        every_call_ends(server.fresh_schema().parse().unwrap()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_call_ends_while_the_lock_is_held_on_sqlite() {
+    let directory = tempfile::tempdir().unwrap();
+    every_call_ends(ether_store::Location::SqliteFile(
+        directory.path().join("ledger.db"),
+    ))
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,6 +2,7 @@
 
 mod admission;
 mod fleet;
+mod guard;
 mod lease;
 mod reserve;
 mod retire;
@@ -51,6 +52,15 @@ stories! {
     retire::a_retirement_repeated_is_a_success,
     retire::evidence_is_kept_once_and_consumed_by_the_retirement,
     retire::only_the_target_or_its_successor_speaks_for_it,
+    retire::a_repetition_that_overtakes_the_verifier_is_a_success,
+    retire::a_liar_keeps_no_owner_out,
+    retire::places_for_evidence_are_bounded_and_the_retirement_needs_none,
+    retire::what_is_nobodys_to_claim_is_refused,
+    guard::a_clock_that_steps_back_revives_nothing,
+    guard::what_a_process_saw_without_the_lock_it_does_not_unsee,
+    guard::every_request_is_refused_where_the_ledger_is_another_clusters,
+    guard::one_bad_row_fails_only_who_asked_for_it,
+    guard::evidence_about_another_generation_stands_in_nobodys_way,
     fleet::a_full_ledger_says_what_can_be_done,
     fleet::another_clusters_ledger_is_refused,
     fleet::the_ceiling_is_seeded_once_and_a_differing_coordinator_closes,

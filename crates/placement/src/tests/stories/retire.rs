@@ -58,7 +58,9 @@ pub(super) async fn an_answer_after_the_assignment_moved_on_releases_nothing(wor
     let first = world.grant(ask(1, "one", 0)).await.fence;
     let asked = Arc::new(Semaphore::new(0));
     let go = Arc::new(Semaphore::new(0));
-    world.judge.set(Mode::Wait(Arc::clone(&asked), Arc::clone(&go)));
+    world
+        .judge
+        .set(Mode::Wait(Arc::clone(&asked), Arc::clone(&go), true));
     let ledger = world.ledger.clone();
     let fence = first.clone();
     let slow = tokio::spawn(async move { ledger.retire(fence, None).await.unwrap() });
@@ -97,6 +99,128 @@ pub(super) async fn a_retirement_repeated_is_a_success(world: World) {
     let usage = world.ledger.usage().await.unwrap();
     assert_eq!((usage.total, usage.retired), (1, 1));
     world.audit().await;
+}
+
+pub(super) async fn a_repetition_that_overtakes_the_verifier_is_a_success(world: World) {
+    let world = world.ready().await;
+    let fence = world.grant(ask(1, "op", 0)).await.fence;
+    let asked = Arc::new(Semaphore::new(0));
+    let go = Arc::new(Semaphore::new(0));
+    world
+        .judge
+        .set(Mode::Wait(Arc::clone(&asked), Arc::clone(&go), false));
+    let (ledger, repeated) = (world.ledger.clone(), fence.clone());
+    let repeated = tokio::spawn(async move { ledger.retire(repeated, None).await.unwrap() });
+    asked.acquire().await.unwrap().forget();
+    // The call that it repeats succeeds first and consumes the evidence, which the verifier then misses.
+    world.judge.set(Mode::Accept);
+    assert_eq!(world.retire(&fence).await, Released::Retired { already: false });
+    go.add_permits(1);
+    let repeated = repeated.await.unwrap();
+    assert!(
+        matches!(repeated, Retirement::Proved(Released::Retired { already: true })),
+        "{repeated:?}"
+    );
+    // What never was is told from what is not proved.
+    world.judge.set(Mode::Refuse);
+    let mut unknown = fence;
+    unknown.session = session(9);
+    let unknown = world.ledger.retire(unknown, None).await.unwrap();
+    assert!(
+        matches!(unknown, Retirement::Proved(Released::Fenced(Mismatch::Absent))),
+        "{unknown:?}"
+    );
+    world.audit().await;
+}
+
+fn source(name: &str, incarnation: &str) -> Author {
+    Author::Source {
+        node: node(name),
+        boot: boot(incarnation),
+    }
+}
+
+pub(super) async fn a_liar_keeps_no_owner_out(world: World) {
+    let world = world.ready().await;
+    let fence = world.grant(ask(1, "op", 0)).await.fence;
+    let record = |author: Author, text: &str| {
+        let body = EvidenceBody::new(text).unwrap();
+        world
+            .ledger
+            .record_evidence(fence.clone(), author, EvidenceKind::Reaped, body)
+    };
+    // Any node may write as a source; whose source it was the ledger cannot know.
+    for author in [source("liar", "l1"), source("files", "f1"), source("files", "f2")] {
+        assert_eq!(record(author, "{}").await.unwrap(), Recorded::Recorded);
+    }
+    // A boot's first word stays its word.
+    assert!(matches!(
+        record(source("files", "f1"), "[]").await.unwrap(),
+        Recorded::Conflict { current } if current.author == source("files", "f1")
+    ));
+    let target = Author::Target { boot: boot("w1") };
+    assert_eq!(record(target, "{}").await.unwrap(), Recorded::Recorded);
+    world.retire(&fence).await;
+    let seen = world.judge.seen.lock().unwrap().pop().unwrap();
+    assert_eq!(seen.stored.len(), 4, "the verifier sees all of it");
+}
+
+pub(super) async fn places_for_evidence_are_bounded_and_the_retirement_needs_none(world: World) {
+    let world = world.ready().await;
+    let fence = world.grant(ask(1, "op", 0)).await.fence;
+    let record = |author: Author| {
+        let body = EvidenceBody::new("{}").unwrap();
+        world
+            .ledger
+            .record_evidence(fence.clone(), author, EvidenceKind::Reaped, body)
+    };
+    for n in 0..8 {
+        for m in 0..8 {
+            let author = source(&format!("n{n}"), &format!("b{m}"));
+            assert_eq!(record(author).await.unwrap(), Recorded::Recorded);
+        }
+        if n == 0 {
+            let ninth = record(source("n0", "b8")).await.unwrap();
+            assert_eq!(ninth, Recorded::Full { kept: 8 });
+        }
+    }
+    let target = Author::Target { boot: boot("w1") };
+    assert_eq!(record(target).await.unwrap(), Recorded::Full { kept: 64 });
+    assert_eq!(record(source("n0", "b0")).await.unwrap(), Recorded::Already);
+    let offered = EvidenceBody::new("the operator's word").unwrap();
+    let retired = world.ledger.retire(fence.clone(), Some(offered)).await.unwrap();
+    assert!(matches!(
+        retired,
+        Retirement::Proved(Released::Retired { already: false })
+    ));
+    assert!(world.ledger.evidence(&fence).await.unwrap().is_empty());
+}
+
+pub(super) async fn what_is_nobodys_to_claim_is_refused(world: World) {
+    let world = world.ready().await;
+    let fence = world.grant(ask(1, "op", 0)).await.fence;
+    let record = |author: Author, kind| {
+        let body = EvidenceBody::new("{}").unwrap();
+        world.ledger.record_evidence(fence.clone(), author, kind, body)
+    };
+    let target = |incarnation| Author::Target {
+        boot: boot(incarnation),
+    };
+    let (attested, succeeded) = (EvidenceKind::Attested, EvidenceKind::Succeeded);
+    world
+        .target("w/cpu", "w2", Some("w1"), &["slots", "scratch"])
+        .await;
+    for author in [target("w1"), target("w2"), source("files", "f1")] {
+        let refused = record(author, attested).await.unwrap();
+        assert_eq!(refused, Recorded::NotTheirs { kind: attested });
+    }
+    let itself = record(target("w1"), succeeded).await.unwrap();
+    assert_eq!(itself, Recorded::NotTheirs { kind: succeeded });
+    assert!(world.ledger.evidence(&fence).await.unwrap().is_empty());
+    // Neither refusal took the place of the truth.
+    for (author, kind) in [(target("w1"), EvidenceKind::Reaped), (target("w2"), succeeded)] {
+        assert_eq!(record(author, kind).await.unwrap(), Recorded::Recorded);
+    }
 }
 
 pub(super) async fn evidence_is_kept_once_and_consumed_by_the_retirement(world: World) {

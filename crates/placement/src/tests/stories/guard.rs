@@ -1,0 +1,282 @@
+//! What the ledger keeps to when something around it is not as it should be: a clock that steps back, a database
+//! of somebody else, a row that nobody can have written.
+
+use std::time::Duration;
+
+use ether_store::StoreError;
+use ether_types::{ClusterId, Fence, Generation, Timestamp};
+
+use crate::bounds::{EvidenceBody, PageSize};
+use crate::command::{Command, ReserveRequest};
+use crate::decide::Defect;
+use crate::evidence::{Author, EvidenceKind};
+use crate::ledger::{Cause, LedgerError, Retirement, UnknownOutcome};
+use crate::outcome::{Authority, Mismatch, Outcome, Recorded, Released, Renewed, Reserved};
+use crate::read::{Owner, Unretired};
+use crate::sql::Fault;
+use crate::tests::world::{LONG, START, World, ask, boot, node, options, session};
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(START + seconds * 1_000_000)
+}
+
+/// Changes rows behind the ledger's back.
+async fn meddle(world: &World, sql: &'static str) {
+    let changed = world.ledger.tables().write::<_, StoreError, _>(LONG, move |tx| {
+        Box::pin(async move { tx.execute(sql, &[]).await })
+    });
+    assert!(changed.await.unwrap() > 0, "{sql}");
+}
+
+pub(super) async fn a_clock_that_steps_back_revives_nothing(world: World) {
+    let world = world.ready().await;
+    let told = world.grant(ask(1, "told", 0)).await;
+    world.advance(Duration::from_secs(31)).await;
+    let record = world.ledger.lookup(session(1)).await.unwrap().unwrap();
+    assert_eq!(record.authority, Authority::Expired);
+
+    // A process that has seen nothing of it learns from the ledger how late it has been.
+    world.set_clock(START + 1_000_000).await;
+    let mut fresh = options();
+    fresh.node = node("fresh");
+    let (fresh, _) = world.join(fresh).await.unwrap();
+    for ledger in [&fresh, &world.ledger] {
+        let renewed = ledger.renew(told.fence.clone(), at(60)).await.unwrap();
+        assert_eq!(renewed, Renewed::Expired { deadline: at(30) });
+        let record = ledger.lookup(session(1)).await.unwrap().unwrap();
+        assert_eq!((record.authority, record.now), (Authority::Expired, at(31)));
+        let seen = ledger
+            .lookup_many(&[session(1)])
+            .await
+            .unwrap()
+            .remove(0)
+            .unwrap();
+        assert_eq!((seen.authority, seen.now), (Authority::Expired, at(31)));
+    }
+    // Time stands still until the clock has caught up, and says so.
+    let usage = fresh.usage().await.unwrap();
+    assert_eq!(usage.behind, Duration::from_secs(30));
+    let Reserved::Granted(late) = fresh.reserve(ask(2, "late", 0)).await.unwrap() else {
+        panic!("not granted");
+    };
+    assert_eq!(late.initial_deadline, at(61));
+    assert!(matches!(
+        fresh.renew(late.fence, at(31 + 601)).await.unwrap(),
+        Renewed::TooFar { latest } if latest == at(31 + 600)
+    ));
+    world.set_clock(START + 40_000_000).await;
+    assert_eq!(fresh.usage().await.unwrap().behind, Duration::ZERO);
+    let record = fresh.lookup(session(2)).await.unwrap().unwrap();
+    assert_eq!((record.authority, record.now), (Authority::Live, at(40)));
+    world.audit().await;
+}
+
+pub(super) async fn what_a_process_saw_without_the_lock_it_does_not_unsee(world: World) {
+    let world = world.ready().await;
+    let granted = world.grant(ask(1, "op", 0)).await;
+    let before = world.ledger.usage().await.unwrap().revision;
+    world.advance(Duration::from_secs(31)).await;
+    let seen = world.ledger.lookup_many(&[session(1)]).await.unwrap().remove(0);
+    assert_eq!(seen.unwrap().authority, Authority::Expired);
+    assert_eq!(world.ledger.usage().await.unwrap().revision, before, "a look");
+    world.set_clock(START).await;
+    let renewed = world.ledger.renew(granted.fence, at(60)).await.unwrap();
+    assert_eq!(renewed, Renewed::Expired { deadline: at(30) });
+    assert_eq!(
+        world.ledger.usage().await.unwrap().revision,
+        before + 1,
+        "remembered once it was told under the lock"
+    );
+}
+
+pub(super) async fn every_request_is_refused_where_the_ledger_is_another_clusters(world: World) {
+    let world = world.ready().await;
+    let fence = world.grant(ask(1, "op", 0)).await.fence;
+    let foreign = Fence {
+        cluster: ClusterId::new("elsewhere").unwrap(),
+        ..fence.clone()
+    };
+    let mismatch = Mismatch::Foreign {
+        cluster: fence.cluster.clone(),
+    };
+    // A fence of elsewhere is told so, whatever its generation is.
+    let later = Fence {
+        generation: Generation::new(7).unwrap(),
+        ..foreign.clone()
+    };
+    for fence in [&foreign, &later] {
+        let renewed = world.ledger.renew(fence.clone(), at(60)).await.unwrap();
+        assert_eq!(renewed, Renewed::Fenced(mismatch.clone()));
+        assert!(matches!(
+            world.ledger.retire(fence.clone(), None).await.unwrap(),
+            Retirement::Proved(Released::Fenced(Mismatch::Foreign { .. }))
+        ));
+        assert!(matches!(
+            world.ledger.evidence(fence).await,
+            Err(LedgerError::Foreign(Some(_)))
+        ));
+    }
+
+    // And the database itself may turn out to be somebody else's.
+    for (sql, owner) in [
+        (
+            "UPDATE placement_meta SET cluster = 'elsewhere'",
+            Some(ClusterId::new("elsewhere").unwrap()),
+        ),
+        ("UPDATE placement_meta SET cluster = NULL", None),
+    ] {
+        meddle(&world, sql).await;
+        let l = &world.ledger;
+        let body = EvidenceBody::new("{}").unwrap();
+        let by = Author::Target { boot: boot("w1") };
+        let page = Unretired {
+            owner: Owner::Controller(node("nobody")),
+            after: None,
+            limit: PageSize::MAX,
+        };
+        let renewals = vec![(fence.clone(), at(60))];
+        let many = l.renew_many(renewals).await.unwrap().remove(0).map(drop);
+        let answers = [
+            l.reserve(ask(1, "op", 0)).await.map(drop),
+            l.reserve(ask(2, "new", 0)).await.map(drop),
+            l.renew(fence.clone(), at(60)).await.map(drop),
+            many,
+            l.lookup(session(1)).await.map(drop),
+            l.lookup_many(&[session(77)]).await.map(drop),
+            l.unretired(page).await.map(drop),
+            l.usage().await.map(drop),
+            l.evidence(&fence).await.map(drop),
+            l.retire(fence.clone(), None).await.map(drop),
+            l.record_evidence(fence.clone(), by, EvidenceKind::Reaped, body)
+                .await
+                .map(drop),
+            l.withdraw(node("c"), boot("c1")).await.map(drop),
+        ];
+        for (n, answer) in answers.into_iter().enumerate() {
+            assert!(
+                matches!(&answer, Err(LedgerError::Foreign(found)) if *found == owner),
+                "call {n}: {answer:?}"
+            );
+        }
+    }
+    meddle(&world, "UPDATE placement_meta SET cluster = 'test'").await;
+    let record = world.ledger.lookup(session(1)).await.unwrap().unwrap();
+    assert_eq!((record.authority, record.deadline), (Authority::Live, at(30)));
+    world.audit().await;
+}
+
+/// What each of `commands`, sent as one group, came to: whether it has an outcome, and else its fault.
+async fn each(world: &World, commands: Vec<Command>) -> Vec<Result<Outcome, String>> {
+    let answers = world.ledger.each_command(commands).await.unwrap();
+    let told = |answer| match answer {
+        Ok(outcome) => Ok(outcome),
+        Err(LedgerError::Unknown(UnknownOutcome {
+            cause: Cause::Fault(fault),
+        })) => Err(match &*fault {
+            Fault::Corrupt { table, column } => format!("{table}.{column}"),
+            Fault::Defect(Defect::Accounting) => "accounting".to_owned(),
+            Fault::Store(StoreError::Constraint(_)) => "constraint".to_owned(),
+            other => panic!("{other}"),
+        }),
+        Err(other) => panic!("{other}"),
+    };
+    answers.into_iter().map(told).collect()
+}
+
+pub(super) async fn one_bad_row_fails_only_who_asked_for_it(world: World) {
+    let world = world.ready().await;
+    world.pool("slots", 100_000).await;
+    world.pool("scratch", 1_000).await;
+    let mut fences = Vec::new();
+    for slot in 0..8 {
+        fences.push(world.grant(ask(slot, "op", 0)).await.fence);
+    }
+    // One row does not parse, one retirement would take back more than is in use, and one claim was left behind.
+    meddle(
+        &world,
+        "UPDATE placement_sessions SET claims = 'x' WHERE session = 'c/2'",
+    )
+    .await;
+    meddle(
+        &world,
+        "UPDATE placement_sessions SET claims = 'scratch=900,slots=1' WHERE session = 'c/5'",
+    )
+    .await;
+    meddle(
+        &world,
+        "INSERT INTO placement_claims VALUES ('c/30', 'slots', 'transcode', 1)",
+    )
+    .await;
+    let reserve = |slot| Command::Reserve(ReserveRequest::new(ask(slot, "new", 0)).unwrap());
+    let renew = |slot: usize| Command::Renew {
+        fence: fences[slot].clone(),
+        deadline: at(60),
+    };
+    let retire = |slot: usize| Command::Retire {
+        fence: fences[slot].clone(),
+    };
+    let group = vec![
+        renew(0),
+        renew(2),
+        reserve(20),
+        reserve(30),
+        retire(1),
+        retire(5),
+        renew(3),
+        renew(2),
+        reserve(21),
+    ];
+    let answers = each(&world, group).await;
+    let faults: Vec<_> = answers
+        .iter()
+        .map(|a| a.as_ref().err().map(String::as_str))
+        .collect();
+    assert_eq!(
+        faults,
+        [
+            None,
+            Some("placement_sessions.claims"),
+            None,
+            Some("constraint"),
+            None,
+            Some("accounting"),
+            None,
+            Some("placement_sessions.claims"),
+            None
+        ]
+    );
+    assert!(matches!(answers[2], Ok(Outcome::Reserve(Reserved::Granted(_)))));
+    assert!(matches!(
+        answers[4],
+        Ok(Outcome::Retire(Released::Retired { already: false }))
+    ));
+    // A long renewal keeps its answers apart as well.
+    let renewals = fences.iter().map(|fence| (fence.clone(), at(90))).collect();
+    let renewed = world.ledger.renew_many(renewals).await.unwrap();
+    let failed: Vec<_> = (0..8).filter(|slot| renewed[*slot].is_err()).collect();
+    assert_eq!(failed, [2]);
+    assert!(matches!(renewed[1], Ok(Renewed::Retired)));
+    assert!(matches!(renewed[7], Ok(Renewed::Renewed { moved: true, .. })));
+}
+
+pub(super) async fn evidence_about_another_generation_stands_in_nobodys_way(world: World) {
+    let world = world.ready().await;
+    let fence = world.grant(ask(1, "op", 0)).await.fence;
+    meddle(
+        &world,
+        "INSERT INTO placement_evidence VALUES ('c/1', 7, 'target', 'w', 'w1', 'nonsense', 'x', 1), \
+         ('c/99', 1, 'target', 'w', 'w1', 'reaped', 'x', 1)",
+    )
+    .await;
+    let by = Author::Target { boot: boot("w1") };
+    let body = EvidenceBody::new("{}").unwrap();
+    let recorded = world
+        .ledger
+        .record_evidence(fence.clone(), by, EvidenceKind::Reaped, body);
+    assert_eq!(recorded.await.unwrap(), Recorded::Recorded);
+    assert_eq!(world.ledger.evidence(&fence).await.unwrap().len(), 1);
+    assert_eq!(world.retire(&fence).await, Released::Retired { already: false });
+    let left = "SELECT session FROM placement_evidence WHERE session = 'c/1'";
+    let left = world.ledger.tables().query(LONG, left, Vec::new());
+    assert!(left.await.unwrap().is_empty(), "all of it is consumed");
+}
