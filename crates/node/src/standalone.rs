@@ -143,9 +143,18 @@ impl Standalone {
     /// # Errors
     /// [`StartError`]; nothing keeps running.
     pub async fn start(options: Options, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
+        let guarded = Config::guarded(clock.clone());
+        Self::start_with(options, guarded, clock).await
+    }
+
+    async fn start_with(
+        options: Options,
+        processes: Config,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, StartError> {
         let data_dir = DataDir::open(&options.data_dir)?;
         let listener = bind(options.listen).await?;
-        let processes = Processes::start(Config::guarded(clock.clone()))?;
+        let processes = Processes::start(processes)?;
         let spawner = processes.spawner();
         let inventory = Inventory::load(
             &spawner,
@@ -323,3 +332,6 @@ fn check_scratch(path: &Path) -> std::io::Result<()> {
     std::fs::write(&probe, b"")?;
     std::fs::remove_file(&probe)
 }
+
+#[cfg(test)]
+mod tests;
