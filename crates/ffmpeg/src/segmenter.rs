@@ -108,6 +108,8 @@ struct LaneState {
     lane: Lane,
     /// The segment that samples go to now.
     current: Option<u32>,
+    /// Start and length of the last piece of sound.
+    last: Option<(i64, i64)>,
 }
 
 /// The state machine of one run.
@@ -134,7 +136,11 @@ impl Segmenter {
         audio: Option<Lane>,
         accept_late: bool,
     ) -> Self {
-        let state = |lane| LaneState { lane, current: None };
+        let state = |lane| LaneState {
+            lane,
+            current: None,
+            last: None,
+        };
         Self {
             timeline,
             first,
@@ -296,6 +302,12 @@ impl Segmenter {
         let scale = u64::from(state.lane.timescale);
         let zero = (self.timeline.origin() - self.timeline.lead()).to_timescale(scale);
         let (start, duration) = state.lane.settle(sample);
+        // Where a source changes its channels, FFmpeg begins its filters anew and gives once more what it gave.
+        let again = state.last.is_some_and(|(last, length)| start < last + length / 2);
+        if again && state.lane.frames.is_some() {
+            return Placement::Drop;
+        }
+        state.last = Some((start, i64::from(duration)));
         let start = start - zero;
         let at = Ticks::from_timescale(start, scale) - self.timeline.lead();
         let number = u32::try_from(self.timeline.segment_at(at)).unwrap_or(u32::MAX);

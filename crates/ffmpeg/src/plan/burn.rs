@@ -38,6 +38,8 @@ pub(super) struct Canvas {
     /// Size of the source's picture, upright.
     pub(super) source: (u32, u32),
     pub(super) meaning: Meaning,
+    /// Where the run begins on the file's clock, where that is not the file's own beginning.
+    pub(super) cut: Option<Ticks>,
     /// Ten bits a sample.
     pub(super) deep: bool,
 }
@@ -104,6 +106,14 @@ impl Burn {
             Self::Pictures(stream) => {
                 let (width, height) = canvas.fitted();
                 graph.push(format!("[p];[{READER}:{stream}]"));
+                // FFmpeg repeats what is shown for every packet that it reads. Before the run begins, only the
+                // last of these count, and two a second are enough to have it.
+                if let Some(cut) = canvas.cut {
+                    graph.push(format!(
+                        "select=gte(t\\,{})+gt(floor(t*2)\\,floor(prev_selected_t*2))+isnan(prev_selected_t),",
+                        cut - Ticks(Ticks::HZ / 2)
+                    ));
+                }
                 graph.push(format!("{}[q];", canvas.film(Some((width, height)))));
                 graph.push(format!("[p][q]{}", canvas.overlay()));
             }

@@ -14,6 +14,8 @@ use super::codec::{self, Chain};
 use super::color::{Conversion, Meaning};
 use crate::strand::{RungSet, Strand};
 
+/// Broken files show some pictures earlier than those before them: they would be crammed in behind.
+const FORWARD: &str = "select=gt(t\\,prev_selected_t)+isnan(prev_selected_t)";
 /// How long before a run's first frame fields are kept.
 const FIELDS_AROUND: Ticks = Ticks(Ticks::HZ / 5);
 
@@ -46,7 +48,7 @@ pub(super) fn map(
         look.shared(best, cut).join(",")
     ));
     if let Some(burn) = Burn::of(strand) {
-        burn.draw(&mut graph, &look.canvas(best), input);
+        burn.draw(&mut graph, &look.canvas(best, cut), input);
     }
     let quality = |rung: &Rung| look.quality(rung).join(",");
     match rungs.as_slice() {
@@ -91,7 +93,7 @@ impl<'a> Look<'a> {
 
     /// The filters that all qualities share, subtitles apart; `cut` is on the file's clock.
     fn shared(&self, best: &Rung, cut: Option<Ticks>) -> Vec<String> {
-        let mut filters = Vec::new();
+        let mut filters = vec![FORWARD.to_owned()];
         // The file's own beginning is never cut: its first frame is the first frame.
         if let Some(cut) = cut {
             // Fields are completed from the frames beside theirs, so those are still needed.
@@ -146,13 +148,14 @@ impl<'a> Look<'a> {
     }
 
     /// What subtitles are drawn on.
-    fn canvas(&self, best: &Rung) -> Canvas {
+    fn canvas(&self, best: &Rung, cut: Option<Ticks>) -> Canvas {
         let turned = matches!(self.source.rotation.degrees, 90 | 270);
         let (width, height) = (self.source.width, self.source.height);
         Canvas {
             size: (best.width, best.height),
             source: if turned { (height, width) } else { (width, height) },
             meaning: self.meaning.after(self.conversion),
+            cut,
             deep: self.encode.codec == VideoCodec::Hevc,
         }
     }

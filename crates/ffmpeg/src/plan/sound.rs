@@ -15,6 +15,11 @@ const PREROLL_FRAMES: i64 = 2;
 /// How much earlier than the picture sound may end without silence being added.
 const SOUND_SLACK: Ticks = Ticks(Ticks::HZ / 10);
 
+/// Channels are mixed down as ITU-R BS.775 has it: centre and surrounds 3 dB lower, the channel for effects left
+/// out. That is as loud as the original and may be louder than what can be said, so peaks are turned down. A
+/// tenth of a millisecond of looking ahead moves nothing that can be heard.
+const LIMITER: &str = ",alimiter=limit=0.98:attack=0.1:release=100:level=0";
+
 /// Samples of one frame of what is encoded.
 fn frame(encode: &AudioEncode) -> i64 {
     match encode.codec {
@@ -127,6 +132,9 @@ fn audio_filters(strand: &Strand, encode: &AudioEncode, source: Sound, from: Opt
                 "aresample={rate},aresample=async=1:min_hard_comp=0.02:first_pts={first_sample},\
                  aformat=sample_fmts=fltp:channel_layouts={layout}"
             );
+            if is_mixed_down(strand, encode) {
+                filters.push_str(LIMITER);
+            }
             if needs_padding(strand) {
                 filters.push_str(&format!(",apad,atrim=end={end}"));
             }
@@ -138,6 +146,18 @@ fn audio_filters(strand: &Strand, encode: &AudioEncode, source: Sound, from: Opt
             )
         }
     }
+}
+
+/// Whether several channels may be added up.
+fn is_mixed_down(strand: &Strand, encode: &AudioEncode) -> bool {
+    let stream = strand
+        .audio
+        .as_ref()
+        .and_then(|audio| strand.facts.stream(audio.stream));
+    let channels = stream
+        .and_then(|stream| stream.audio())
+        .and_then(|facts| facts.channels);
+    channels.is_none_or(|channels| channels > encode.channels)
 }
 
 /// Whether encoded sound may end before the picture does. Not where it is known to last, and not where the

@@ -182,7 +182,7 @@ async fn encoded_sound_has_one_grid_whoever_makes_it() {
 }
 
 /// The current FFmpeg that `make setup` puts beside Debian's.
-fn current_ffmpeg() -> Option<std::path::PathBuf> {
+pub(super) fn current_ffmpeg() -> Option<std::path::PathBuf> {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/ffmpeg-current/ffmpeg");
     let found = root.exists().then_some(root);
     if found.is_none() {

@@ -1,9 +1,14 @@
 //! Stories of the local encoder with real FFmpeg and real films.
 
+mod burning;
+mod colors;
 mod endings;
 mod film;
 mod invariant;
 mod kept;
 mod ladder;
+mod pictures;
 mod plans;
+mod screening;
+mod sounds;
 mod stalls;

@@ -387,3 +387,48 @@ fn devices() {
         golden(&format!("{name}-hevc-pq"), &wide, 1, 0);
     }
 }
+
+/// Text is drawn from the file itself, pictures from a second reader of it, and silence is then the third input.
+#[test]
+fn subtitles_are_drawn_once() {
+    let mut source = facts(Container::Matroska, 9.0);
+    for (index, text) in [(2, true), (3, false)] {
+        let facts = ether_media::SubtitleFacts {
+            text,
+            hearing_impaired: false,
+        };
+        let codec = Codec::Other(if text { "ass" } else { "hdmv_pgs_subtitle" }.to_owned());
+        source
+            .streams
+            .push(stream(index, codec, 20.0, StreamKind::Subtitle(facts)));
+    }
+    for (name, track) in [("burn-text", 2), ("burn-pictures", 3)] {
+        let mut film = request(source.clone(), false, false, false);
+        if let Some(VideoAction::Encode(encode)) = film.video.as_mut().map(|video| &mut video.action) {
+            encode.burn = Some(track);
+        }
+        golden(name, &film, 4, 0);
+    }
+}
+
+/// A wide range becomes BT.709 once for all qualities, at the size of the best of them.
+#[test]
+fn wide_ranges_are_mapped_once() {
+    for (name, transfer) in [("tone-map-pq", 16), ("tone-map-hlg", 18)] {
+        let mut source = facts(Container::Matroska, 20.0);
+        if let StreamKind::Video(video) = &mut source.streams[0].kind {
+            video.color.transfer = Some(transfer);
+        }
+        let mut film = request(source, false, false, false);
+        if let Some(VideoAction::Encode(encode)) = film.video.as_mut().map(|video| &mut video.action) {
+            let lower = Rung {
+                width: 640,
+                height: 360,
+                ..encode.rungs[0]
+            };
+            encode.rungs.push(lower);
+        }
+        let both = RungSet::one(0).with(RungSet::one(1));
+        golden_strand(name, &Strand::all(&film)[0], both, 1, 0);
+    }
+}
