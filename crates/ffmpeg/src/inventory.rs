@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 /// Time that one question may take, and bytes that one answer may have (T22).
 const QUESTION: Duration = Duration::from_secs(3);
 const ANSWER: usize = 1 << 20;
+/// How often the first question is asked where it is not answered in time: a disk that slept has woken by then.
+const TRIES: u32 = 2;
 /// The oldest major version whose behaviour ether relies on.
 pub const OLDEST_MAJOR: u32 = 5;
 
@@ -47,6 +49,17 @@ pub enum InventoryError {
         program: PathBuf,
         /// Its major version.
         major: u32,
+    },
+    /// It did not answer in time.
+    #[error(
+        "{} does not answer within {} s: the machine or its disk may be busy, then start again; or name another \
+         with --ffmpeg",
+        program.display(),
+        QUESTION.as_secs()
+    )]
+    Slow {
+        /// The program.
+        program: PathBuf,
     },
     /// It gave no usable answer.
     #[error("{} does not answer as FFmpeg does: name FFmpeg {OLDEST_MAJOR}.1 or later with --ffmpeg, or install it", program.display())]
@@ -180,28 +193,29 @@ fn find(program: &Path) -> Option<PathBuf> {
 }
 
 async fn answer(spawner: &Spawner, program: &Path, question: &str) -> Result<String, InventoryError> {
-    let mut spec = Spec::new(program);
-    spec.args(["-hide_banner", question]).stdout_pipe();
-    if question == "-version" {
-        spec = Spec::new(program);
-        spec.arg("-version").stdout_pipe();
-    }
-    let bounds = Bounds {
-        stdin: None,
-        max_output: ANSWER,
-        deadline: QUESTION,
-    };
-    match spawner.run_bounded(spec, bounds).await {
-        Ok(output) => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        Err(RunError::Spawn(SpawnError::NotFound { .. } | SpawnError::NotExecutable { .. })) => {
-            Err(InventoryError::Missing {
-                program: program.to_owned(),
-            })
+    let program = program.to_owned();
+    let first = question == "-version";
+    for _ in 0..if first { TRIES } else { 1 } {
+        let mut spec = Spec::new(&program);
+        if !first {
+            spec.arg("-hide_banner");
         }
-        Err(_) => Err(InventoryError::NoAnswer {
-            program: program.to_owned(),
-        }),
+        spec.arg(question).stdout_pipe();
+        let bounds = Bounds {
+            stdin: None,
+            max_output: ANSWER,
+            deadline: QUESTION,
+        };
+        match spawner.run_bounded(spec, bounds).await {
+            Ok(output) => return Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            Err(RunError::Spawn(SpawnError::NotFound { .. } | SpawnError::NotExecutable { .. })) => {
+                return Err(InventoryError::Missing { program });
+            }
+            Err(RunError::DeadlineExceeded { .. }) => {}
+            Err(_) => return Err(InventoryError::NoAnswer { program }),
+        }
     }
+    Err(InventoryError::Slow { program })
 }
 
 /// The names in one of FFmpeg's lists: second words, after a word of marks. The explanations of the marks have

@@ -68,6 +68,24 @@ async fn a_program_that_is_no_ffmpeg_is_named_with_what_to_name_instead() {
 }
 
 #[tokio::test]
+async fn an_ffmpeg_that_says_nothing_is_given_up_in_its_own_words() {
+    let setup = Setup::new();
+    let mute = setup.script("ffmpeg-mute", "exec sleep 60");
+    let setup = setup.arg("--ffmpeg").arg(mute);
+    refused(&setup, 5, &["ffmpeg-mute", "does not answer within", "--ffmpeg"]).await;
+    // One that only slept the first time it was asked is none of those.
+    let setup = Setup::of(&["upright.mp4"]);
+    let woken = setup.path("woken");
+    let text = format!(
+        "[ -e {0} ] || {{ touch {0}; exec sleep 60; }}\nexec ffmpeg \"$@\"",
+        woken.display()
+    );
+    let sleeper = setup.script("ffmpeg-asleep", &text);
+    let server = setup.arg("--ffmpeg").arg(sleeper).start().await;
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_port_in_use_is_named() {
     let busy = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = busy.local_addr().unwrap().to_string();

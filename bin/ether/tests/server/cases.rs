@@ -200,6 +200,7 @@ async fn case_13_a_cover_is_not_the_film() {
     let setup = Setup::of(&["cover-first.mkv"]);
     let server = setup.start().await;
     for wish in [json!({}), json!({"video": "encode"})] {
+        let again = wish.clone();
         let play = Play::open(&server, "cover-first.mkv", wish).await;
         assert_eq!(play.decision()["video"]["stream"], 1, "{:#}", play.decision());
         assert_eq!(play.variant.attribute("RESOLUTION"), Some("640x360"));
@@ -223,6 +224,13 @@ async fn case_13_a_cover_is_not_the_film() {
                 "the cover is read: {words:?}"
             );
         }
+        // From the middle, too, where a run is told anew what to read.
+        let middle = play.segments() / 2;
+        play.stop().await;
+        let play = Play::open(&server, "cover-first.mkv", again).await;
+        let file = play.range([middle]).await.save(&setup, "middle");
+        assert_eq!(shown_size(&file).await, (640, 360));
+        assert!(packets(&file).await.video.len() > 1, "a film moves");
         play.stop().await;
     }
 }
@@ -453,21 +461,6 @@ async fn case_29_a_player_that_vanishes_leaves_nothing() {
     let gone = server.get(&play.address(5)).await.expect(410);
     assert_eq!(gone.code(), "ended");
     play.stop().await;
-}
-
-/// The limit is a minute, so this one belongs to the long tier.
-#[tokio::test]
-async fn case_29_a_player_that_stops_asking_leaves_nothing() {
-    if std::env::var_os("ETHER_SOAK").is_none() {
-        return eprintln!("skipped: only in the long tier (ETHER_SOAK)");
-    }
-    let setup = Setup::of(&["ntsc.mkv"]);
-    let server = setup.start().await;
-    let play = Play::open(&server, "ntsc.mkv", json!({"video": "encode"})).await;
-    play.segment(0).await;
-    tokio::time::sleep(std::time::Duration::from_secs(61)).await;
-    server.rests().await;
-    play.segment(30).await;
 }
 
 #[tokio::test]

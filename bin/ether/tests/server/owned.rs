@@ -116,6 +116,11 @@ async fn a_crash_loses_no_library_no_token_and_no_position() {
         "a log gets no code: {:?}",
         server.ready
     );
+    assert!(
+        !server.ready.contains('#'),
+        "a log has no code: {:?}",
+        server.ready
+    );
     // The browser gets it, and it works once.
     let opened = setup.path("bin/xdg-open.url");
     until("the page is opened", || opened.exists()).await;

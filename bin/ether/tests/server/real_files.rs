@@ -91,6 +91,15 @@ async fn play_through(setup: &Setup, server: &Server, file: &str) -> Result<Stri
         let length = play.list.length();
         return Err(format!("{listed} s are listed and {length} s are played"));
     }
+    for (kind, shown) in [
+        ("video", &["h264", "av1", "vp9"][..]),
+        ("audio", &["aac", "opus", "flac", "mp3"]),
+    ] {
+        let codec = play.decision()[kind]["codec"].as_str();
+        if codec.is_some_and(|codec| !shown.contains(&codec)) {
+            return Err(format!("sent as {codec:?}, which was not asked for"));
+        }
+    }
     let action = |kind: &str| {
         play.decision()[kind]["action"]
             .as_str()
