@@ -6,6 +6,8 @@
 
 mod client;
 mod h264;
+mod hevc;
+mod holder;
 mod ladder;
 mod reason;
 mod sound;
@@ -22,12 +24,16 @@ use crate::timeline::{DEFAULT_TARGET, Timeline, TimelineError};
 
 pub use client::{AudioSupport, Client, VideoSupport};
 pub use h264::h264_level;
-pub use ladder::average_bit_rate;
+pub use hevc::hevc_level;
+pub use ladder::{MOST_QUALITIES, average_bit_rate};
 pub use reason::Reason;
 
 /// Longest copied segment that is offered. Beyond it a player cannot start or seek in reasonable time, and a
 /// segment may not fit the scratch space, so the picture is encoded instead.
 pub const LONGEST_COPIED_SEGMENT: Ticks = Ticks(30 * Ticks::HZ);
+
+/// Most sounds that are offered beside the first.
+const MOST_OTHER_SOUNDS: usize = 31;
 
 /// Smallest total bit rate that may be asked for, in bits a second.
 pub const MIN_BIT_RATE: u64 = 64_000;
@@ -43,9 +49,15 @@ pub struct Wishes {
     pub max_height: Option<u32>,
     /// What must happen to the picture.
     pub video: Force,
-    /// Which sound is wanted.
+    /// Which sound is wanted first.
     pub audio: AudioChoice,
-    /// The container of segments.
+    /// Which sounds are offered beside it.
+    pub sounds: Sounds,
+    /// How the presentation reaches the player.
+    pub protocol: Protocol,
+    /// Whether an encoded picture is offered in several qualities.
+    pub ladder: bool,
+    /// The container of HLS segments; the other protocols have one of their own.
     pub segments: SegmentKind,
     /// Whether the file itself may be handed over.
     pub direct: bool,
@@ -59,6 +71,9 @@ impl Default for Wishes {
             max_height: None,
             video: Force::Auto,
             audio: AudioChoice::Main,
+            sounds: Sounds::All,
+            protocol: Protocol::Hls,
+            ladder: false,
             segments: SegmentKind::Fmp4,
             direct: true,
         }
@@ -89,6 +104,29 @@ pub enum AudioChoice {
     Stream(u32),
 }
 
+/// Which sounds are offered beside the one that is played first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sounds {
+    /// Every other one of the file.
+    #[default]
+    All,
+    /// None.
+    One,
+}
+
+/// How a presentation reaches a player.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// HTTP Live Streaming.
+    #[default]
+    Hls,
+    /// MPEG-DASH in fragmented MP4, picture and sounds apart.
+    Dash,
+    /// One Matroska stream with one picture and one sound, sent as it is made.
+    Http,
+}
+
 /// The container of segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -117,11 +155,17 @@ pub enum Mode {
 pub struct Decision {
     /// The heaviest thing that is done.
     pub mode: Mode,
-    /// The picture, where there is one.
+    /// The picture at its best, where there is one.
     pub video: Option<VideoDecision>,
-    /// The sound, where there is any.
+    /// Lesser qualities of the same encoded picture, from the better down.
+    pub lower: Vec<Quality>,
+    /// The sound that is played first, where there is any.
     pub audio: Option<AudioDecision>,
-    /// The container of segments; absent when the file itself is handed over.
+    /// The other sounds on offer, in the file's order.
+    pub other_audio: Vec<AudioDecision>,
+    /// How it is sent; absent when the file itself is handed over.
+    pub protocol: Option<Protocol>,
+    /// The container of segments; absent when there are none.
     pub segments: Option<SegmentKind>,
     /// Where every segment starts. A file that is handed over has one too: seeking and progress need its
     /// length.
@@ -158,8 +202,27 @@ pub struct VideoDecision {
 pub enum VideoAction {
     /// The source's own packets.
     Copy,
-    /// Decoded and encoded to H.264, High profile, 8 bits, 4:2:0.
+    /// Decoded and encoded to the codec that the decision names: H.264 High profile with 8 bits, or HEVC Main 10
+    /// where a wide dynamic range is kept; 4:2:0 either way.
     Encode(VideoTarget),
+}
+
+/// One lesser quality of an encoded picture. Codec, frame rate and dynamic range are those of the best.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Quality {
+    /// What the encoder is to make.
+    pub target: VideoTarget,
+    /// RFC 6381 string of what the viewer gets.
+    pub codec_string: String,
+    /// Estimated average and peak, in bits a second.
+    pub rate: BitRate,
+}
+
+impl Decision {
+    /// Every sound on offer, the one that is played first at the front.
+    pub fn sounds(&self) -> impl Iterator<Item = &AudioDecision> {
+        self.audio.iter().chain(&self.other_audio)
+    }
 }
 
 /// What the encoder is to make of the picture.
@@ -171,7 +234,7 @@ pub struct VideoTarget {
     pub height: u32,
     /// Most bits in any second.
     pub max_bit_rate: u64,
-    /// `level_idc` of the output.
+    /// The codec's own number of the output's level: `level_idc` of H.264, `general_level_idc` of HEVC.
     pub level: u8,
     /// Whether fields are woven into pictures.
     pub deinterlace: bool,
@@ -203,7 +266,7 @@ pub struct AudioDecision {
 pub enum AudioAction {
     /// The source's own packets.
     Copy,
-    /// Decoded and encoded to AAC low complexity.
+    /// Decoded and encoded to the codec that the decision names: AAC low complexity, or Opus.
     Encode(AudioTarget),
 }
 
@@ -275,32 +338,65 @@ pub fn decide(facts: &Facts, client: &Client, wishes: &Wishes) -> Result<Decisio
         }
     }
 
-    let sound = audio.map(|stream| sound::decide(facts, video, stream, client, wishes, &span));
-    let sound_rate = sound.as_ref().map_or(0, |s| s.rate.peak);
-    let (picture, timeline) = match video {
+    let sound = |stream| sound::decide(facts, video, stream, client, wishes, &span);
+    let others: Vec<&Stream> = other_audio(facts, audio, wishes).collect();
+    let other_audio: Vec<AudioDecision> = others.iter().map(|stream| sound(stream)).collect();
+    let audio_decision = audio.map(sound);
+    // One sound is fetched at a time: a bound on the whole has to hold with the thickest of them.
+    let sound_rate = audio_decision
+        .iter()
+        .chain(&other_audio)
+        .map(|s| s.rate.peak)
+        .max();
+    let (picture, lower, timeline) = match video {
         Some(stream) => {
-            let (picture, timeline) = video::decide(facts, stream, client, wishes, &span, sound_rate)?;
-            (Some(picture), timeline)
+            let sound_rate = sound_rate.unwrap_or(0);
+            let (picture, lower, timeline) = video::decide(facts, stream, client, wishes, &span, sound_rate)?;
+            (Some(picture), lower, timeline)
         }
-        None => (
-            None,
-            Timeline::grid(span.origin, span.length, wishes.target, None)?,
-        ),
+        None => {
+            let timeline = Timeline::grid(span.origin, span.length, wishes.target, None)?;
+            (None, Vec::new(), timeline)
+        }
+    };
+    // All sounds share one clock, which begins early enough for the earliest.
+    let earliest = audio.into_iter().chain(others).filter_map(|s| s.start).min();
+    let timeline = match earliest {
+        Some(start) => timeline.with_sound_from(start),
+        None => timeline,
     };
     let encodes = picture
         .as_ref()
         .is_some_and(|v| matches!(v.action, VideoAction::Encode(_)))
-        || sound
-            .as_ref()
-            .is_some_and(|a| matches!(a.action, AudioAction::Encode(_)));
+        || audio_decision
+            .iter()
+            .chain(&other_audio)
+            .any(|a| matches!(a.action, AudioAction::Encode(_)));
     Ok(Decision {
         mode: if encodes { Mode::Encode } else { Mode::Copy },
         video: picture,
-        audio: sound,
-        segments: Some(wishes.segments),
+        lower,
+        audio: audio_decision,
+        other_audio,
+        protocol: Some(wishes.protocol),
+        segments: holder::Holder::of(wishes).segments(),
         timeline,
         reasons,
     })
+}
+
+/// Sounds that are offered beside the `chosen` one. Where silence is wished, silence it is.
+fn other_audio<'a>(
+    facts: &'a Facts,
+    chosen: Option<&'a Stream>,
+    wishes: &Wishes,
+) -> impl Iterator<Item = &'a Stream> {
+    let several = wishes.sounds == Sounds::All && wishes.protocol != Protocol::Http;
+    let chosen = chosen.filter(|_| several).map(|stream| stream.index);
+    let sounds = facts.streams.iter().filter(|s| s.audio().is_some());
+    sounds
+        .filter(move |s| chosen.is_some_and(|chosen| s.index != chosen))
+        .take(MOST_OTHER_SOUNDS)
 }
 
 fn chosen_audio(facts: &Facts, choice: AudioChoice) -> Result<Option<&Stream>, CannotPlay> {
@@ -389,7 +485,10 @@ fn direct(
     Ok(timeline.map(|timeline| Decision {
         mode: Mode::Direct,
         video: picture,
+        lower: Vec::new(),
         audio: sound,
+        other_audio: Vec::new(),
+        protocol: None,
         segments: None,
         timeline,
         reasons: vec![Reason::ClientPlaysFile],

@@ -14,6 +14,7 @@ mod mpegts;
 mod picture;
 pub mod reader;
 mod sound;
+mod sound_grid;
 mod still;
 pub mod ticks;
 pub mod timeline;
@@ -26,5 +27,6 @@ pub use facts::{
 pub use reader::{
     ByteReader, FactsError, FileReader, Limits, ScanError, StopCheck, read_facts, scan_keyframes,
 };
+pub use sound_grid::{AAC_FRAME, OPUS_FRAME, SoundGrid};
 pub use ticks::Ticks;
 pub use timeline::{Cut, Timeline, TimelineError};

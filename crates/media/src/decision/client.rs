@@ -35,6 +35,9 @@ pub struct VideoSupport {
     pub bit_depth: u8,
 }
 
+/// What players call uncompressed samples; FFmpeg has a name for each form of them.
+const PCM: &str = "pcm";
+
 /// A sound codec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AudioSupport {
@@ -101,12 +104,26 @@ impl VideoSupport {
                 level: None,
                 bit_depth: 8,
             }),
+            "mpeg2video" | "mpeg2" | "mp2v" => Some(Self {
+                codec: Codec::Mpeg2Video,
+                profile: 4,
+                level: None,
+                bit_depth: 8,
+            }),
             _ => None,
         }
     }
 }
 
 impl AudioSupport {
+    /// Whether it plays sound of `codec`: uncompressed samples in any form are one codec to players.
+    pub fn plays(&self, codec: &Codec) -> bool {
+        match (&self.codec, codec) {
+            (Codec::Other(listed), Codec::Other(name)) if listed == PCM => name.starts_with("pcm_"),
+            (listed, codec) => listed == codec,
+        }
+    }
+
     /// Reads an RFC 6381 string; `None` where it names no sound codec that ether knows.
     pub fn parse(text: &str) -> Option<Self> {
         let codec = match text.trim().to_ascii_lowercase().as_str() {
@@ -116,6 +133,8 @@ impl AudioSupport {
             "opus" => Codec::Opus,
             "flac" => Codec::Flac,
             "vorbis" => Codec::Vorbis,
+            "dts" | "dca" | "dtsc" | "dtse" | "dtsh" | "dtsl" | "mp4a.a9" | "mp4a.aa" => Codec::Dts,
+            "pcm" | "lpcm" => Codec::Other(PCM.to_owned()),
             text if text == "mp4a" || text == "aac" || text.starts_with("mp4a.40") => Codec::Aac,
             text if text.starts_with("mp4a.67") || text.starts_with("mp4a.66") => Codec::Aac,
             _ => return None,

@@ -23,6 +23,36 @@ const RUNGS: [(u64, u64); 9] = [
 /// How much a peak may exceed the average.
 pub(super) const PEAK: u64 = 2;
 
+/// Most qualities of one picture, the best included.
+pub const MOST_QUALITIES: usize = 5;
+
+/// How many times fewer bits each quality has than the one above, as a fraction: a smaller step would be no
+/// relief to a player that switches down.
+const STEP: (u64, u64) = (3, 2);
+
+/// Even sizes and peaks of the qualities below a picture of `size` with the peak `peak`, from the better down:
+/// the published sizes below its own, each in the picture's own shape and with at most two thirds of the bits of
+/// the one above it.
+pub(super) fn below(size: (u32, u32), peak: u64, rate: Option<Rational>) -> Vec<((u32, u32), u64)> {
+    let pixels = f64::from(size.0) * f64::from(size.1);
+    let mut found: Vec<((u32, u32), u64)> = Vec::new();
+    let (mut last, mut bits) = (size, peak);
+    for (rung, _) in RUNGS.iter().rev() {
+        let scale = (*rung as f64 / pixels).sqrt();
+        if scale >= 1.0 || found.len() + 1 >= MOST_QUALITIES {
+            continue;
+        }
+        let smaller = scaled(size, scale);
+        let peak = average_bit_rate(smaller.0, smaller.1, rate).saturating_mul(PEAK);
+        let lighter = peak.saturating_mul(STEP.0) <= bits.saturating_mul(STEP.1);
+        if lighter && smaller.0 < last.0 && smaller.1 < last.1 {
+            (last, bits) = (smaller, peak);
+            found.push((smaller, peak));
+        }
+    }
+    found
+}
+
 /// Average bits a second for an H.264 picture of `width` × `height`, interpolated between the rungs by the
 /// number of pixels; faster film than 30 frames a second gets more, up to half as much again at 60.
 pub fn average_bit_rate(width: u32, height: u32, rate: Option<Rational>) -> u64 {

@@ -1,9 +1,10 @@
 //! What happens to the sound.
 
 use super::client::Client;
+use super::holder::Holder;
 use super::reason::Reason;
 use super::span::Span;
-use super::{AudioAction, AudioDecision, AudioTarget, BitRate, SegmentKind, Wishes};
+use super::{AudioAction, AudioDecision, AudioTarget, BitRate, Wishes};
 use crate::facts::{Codec, Facts, Gap, Stream};
 use crate::ticks::Ticks;
 
@@ -30,7 +31,7 @@ pub(super) fn decide(
     span: &Span,
 ) -> AudioDecision {
     let share = wishes.max_bit_rate.map(|total| total / SOUND_SHARE);
-    match copyable(facts, picture, stream, client, wishes.segments, share) {
+    match copyable(facts, picture, stream, client, Holder::of(wishes), share) {
         Ok(codec_string) => {
             // Beside a picture, sound of unknown rate is taken for a small part of the file.
             let whole = span.average(facts.size);
@@ -44,7 +45,7 @@ pub(super) fn decide(
                 stream: stream.index,
                 action: AudioAction::Copy,
                 codec: stream.codec.clone(),
-                codec_string: Some(codec_string),
+                codec_string,
                 channels: stream.audio().and_then(|a| a.channels),
                 rate: BitRate {
                     average,
@@ -53,13 +54,13 @@ pub(super) fn decide(
                 reasons: vec![Reason::ClientPlaysCodec],
             }
         }
-        Err(why) => encode(stream, client, share, why),
+        Err(why) => encode(stream, client, Holder::of(wishes), share, why),
     }
 }
 
 /// Whether the player plays the stream itself.
 pub(super) fn playable(stream: &Stream, client: &Client) -> Result<(), Reason> {
-    let known = client.audio.iter().any(|s| s.codec == stream.codec);
+    let known = client.audio.iter().any(|listed| listed.plays(&stream.codec));
     // Extended HE-AAC (object type 42) is another decoder altogether.
     let extended = stream.codec == Codec::Aac && stream.audio().and_then(|a| a.profile) == Some(42);
     if known && !extended {
@@ -76,18 +77,11 @@ fn copyable(
     picture: Option<&Stream>,
     stream: &Stream,
     client: &Client,
-    segments: SegmentKind,
+    holder: Holder,
     share: Option<u64>,
-) -> Result<String, Reason> {
+) -> Result<Option<String>, Reason> {
     playable(stream, client)?;
-    let held = match segments {
-        SegmentKind::Fmp4 => matches!(
-            stream.codec,
-            Codec::Aac | Codec::Ac3 | Codec::Eac3 | Codec::Mp3 | Codec::Opus | Codec::Flac
-        ),
-        SegmentKind::MpegTs => matches!(stream.codec, Codec::Aac | Codec::Mp3 | Codec::Ac3 | Codec::Eac3),
-    };
-    if !held {
+    if !holder.sounds(&stream.codec) {
         return Err(Reason::CodecNotInContainer {
             codec: stream.codec.clone(),
         });
@@ -102,15 +96,19 @@ fn copyable(
     if let Some((rate, limit)) = stream.bit_rate.zip(share).filter(|(rate, limit)| rate > limit) {
         return Err(Reason::BitRateTooHigh { rate, limit });
     }
-    match (&stream.codec_string, &stream.codec) {
-        (Some(text), _) => Ok(text.clone()),
-        (None, Codec::Mp3) => Ok("mp4a.40.34".to_owned()),
-        (None, Codec::Ac3) => Ok("ac-3".to_owned()),
-        (None, Codec::Eac3) => Ok("ec-3".to_owned()),
-        (None, Codec::Opus) => Ok("opus".to_owned()),
-        (None, Codec::Flac) => Ok("flac".to_owned()),
-        (None, _) => Err(Reason::NoDecoderConfig),
+    let string = stream.codec_string.as_deref().or(match stream.codec {
+        Codec::Mp3 => Some("mp4a.40.34"),
+        Codec::Ac3 => Some("ac-3"),
+        Codec::Eac3 => Some("ec-3"),
+        Codec::Opus => Some("opus"),
+        Codec::Flac => Some("flac"),
+        _ => None,
+    });
+    // Only playlists name codecs by strings.
+    if string.is_none() && holder != Holder::Matroska {
+        return Err(Reason::NoDecoderConfig);
     }
+    Ok(string.map(str::to_owned))
 }
 
 /// Whether the sound is known to leave a hole at either end of the picture.
@@ -122,7 +120,20 @@ fn short(picture: &Stream, sound: &Stream) -> bool {
     heard - shown > LATE || ends.is_some_and(|(p, s)| (shown + p) - (heard + s) > EARLY)
 }
 
-fn encode(stream: &Stream, client: &Client, share: Option<u64>, why: Reason) -> AudioDecision {
+/// Whether the sound is encoded to Opus: for players that do not play AAC.
+fn to_opus(client: &Client, holder: Holder) -> bool {
+    let plays = |codec: &Codec| client.audio.iter().any(|listed| listed.plays(codec));
+    holder != Holder::MpegTs && plays(&Codec::Opus) && !plays(&Codec::Aac)
+}
+
+fn encode(
+    stream: &Stream,
+    client: &Client,
+    holder: Holder,
+    share: Option<u64>,
+    why: Reason,
+) -> AudioDecision {
+    let opus = to_opus(client, holder);
     let source = stream.audio();
     let from = source.and_then(|a| a.channels).unwrap_or(2).max(1);
     let mut channels = from.min(client.audio_channels.clamp(1, MOST_CHANNELS));
@@ -134,7 +145,8 @@ fn encode(stream: &Stream, client: &Client, share: Option<u64>, why: Reason) -> 
         _ => 2,
     };
     let wanted = source.and_then(|a| a.sample_rate).unwrap_or(48_000);
-    let sample_rate = if AAC_RATES.contains(&wanted) {
+    // Opus has one rate on its clock, whatever it codes.
+    let sample_rate = if AAC_RATES.contains(&wanted) && !opus {
         wanted
     } else {
         48_000
@@ -158,8 +170,8 @@ fn encode(stream: &Stream, client: &Client, share: Option<u64>, why: Reason) -> 
             sample_rate,
             bit_rate,
         }),
-        codec: Codec::Aac,
-        codec_string: Some("mp4a.40.2".to_owned()),
+        codec: if opus { Codec::Opus } else { Codec::Aac },
+        codec_string: Some(if opus { "opus" } else { "mp4a.40.2" }.to_owned()),
         channels: Some(channels),
         rate: BitRate {
             average: bit_rate,

@@ -2,11 +2,13 @@
 
 use super::client::{Client, VideoSupport};
 use super::h264::h264_level;
+use super::hevc::hevc_level;
+use super::holder::Holder;
 use super::ladder;
 use super::reason::Reason;
 use super::span::Span;
 use super::{
-    BitRate, CannotPlay, Force, LONGEST_COPIED_SEGMENT, SegmentKind, VideoAction, VideoDecision, VideoTarget,
+    BitRate, CannotPlay, Force, LONGEST_COPIED_SEGMENT, Quality, VideoAction, VideoDecision, VideoTarget,
     Wishes,
 };
 use crate::facts::{
@@ -17,6 +19,9 @@ use crate::timeline::{Timeline, TimelineError};
 /// Smallest bit rate that a picture is encoded at, whatever was asked for.
 const LEAST: u64 = 40_000;
 
+/// The picture at its best, its lesser qualities, and where all of them are cut.
+type Decided = (VideoDecision, Vec<Quality>, Timeline);
+
 /// Decides about `stream`, with `sound` bits a second already spoken for.
 pub(super) fn decide(
     facts: &Facts,
@@ -25,7 +30,7 @@ pub(super) fn decide(
     wishes: &Wishes,
     span: &Span,
     sound: u64,
-) -> Result<(VideoDecision, Timeline), CannotPlay> {
+) -> Result<Decided, CannotPlay> {
     let Some(video) = stream.video() else {
         return Err(CannotPlay::Nothing);
     };
@@ -37,7 +42,7 @@ pub(super) fn decide(
     };
     if wishes.video != Force::Encode {
         match source.copy(client, wishes, sound) {
-            Ok(Ok(copied)) => return Ok(copied),
+            Ok(Ok((copied, timeline))) => return Ok((copied, Vec::new(), timeline)),
             Ok(Err(error)) => return Err(error.into()),
             Err(why) if wishes.video == Force::Copy => return Err(CannotPlay::CannotCopy { why }),
             Err(why) => return source.encode(client, wishes, sound, why).map_err(Into::into),
@@ -186,11 +191,8 @@ impl Source<'_> {
             playable(self.stream, self.video, client, wishes.max_height)?;
         }
         let codec = &self.stream.codec;
-        let held = match wishes.segments {
-            SegmentKind::Fmp4 => matches!(codec, Codec::H264 | Codec::Hevc | Codec::Av1 | Codec::Vp9),
-            SegmentKind::MpegTs => matches!(codec, Codec::H264 | Codec::Hevc),
-        };
-        if !held {
+        let holder = Holder::of(wishes);
+        if !holder.pictures(codec) {
             return Err(Reason::CodecNotInContainer { codec: codec.clone() });
         }
         if self.video.rotation != Rotation::default() {
@@ -200,7 +202,11 @@ impl Source<'_> {
         if self.facts.gaps.contains(&Gap::CodecConfig { index }) {
             return Err(Reason::NoDecoderConfig);
         }
-        let codec_string = self.codec_string().ok_or(Reason::NoDecoderConfig)?;
+        // Only playlists name codecs by strings.
+        let codec_string = self.codec_string();
+        if codec_string.is_none() && holder != Holder::Matroska {
+            return Err(Reason::NoDecoderConfig);
+        }
         let rate = self.rate(sound);
         if let Some(total) = wishes.max_bit_rate.filter(|_| !insisted) {
             let limit = total.saturating_sub(sound);
@@ -208,19 +214,15 @@ impl Source<'_> {
                 return Err(Reason::BitRateTooHigh { rate, limit });
             }
         }
-        let index = self.facts.keyframes.as_ref();
-        let index = index
-            .filter(|k| k.stream == self.stream.index && !k.times.is_empty())
-            .ok_or(Reason::NoKeyframeIndex)?;
-        let timeline =
-            match Timeline::keyframes(self.span.origin, self.span.length, wishes.target, &index.times) {
-                Ok(timeline) => timeline,
-                Err(error) => return Ok(Err(error)),
-            };
-        let longest = (0..timeline.len()).map(|n| timeline.duration(n)).max();
-        if let Some(longest) = longest.filter(|l| *l > LONGEST_COPIED_SEGMENT && !insisted) {
-            return Err(Reason::KeyframesTooFarApart { longest });
-        }
+        let timeline = match holder {
+            // What is never cut needs no places to cut at.
+            Holder::Matroska => Timeline::grid(self.span.origin, self.span.length, wishes.target, None),
+            Holder::Fmp4 | Holder::MpegTs => self.keyframe_timeline(wishes, insisted)?,
+        };
+        let timeline = match timeline {
+            Ok(timeline) => timeline,
+            Err(error) => return Ok(Err(error)),
+        };
         let reason = if insisted {
             Reason::Asked
         } else {
@@ -230,7 +232,7 @@ impl Source<'_> {
             stream: self.stream.index,
             action: VideoAction::Copy,
             codec: codec.clone(),
-            codec_string: Some(codec_string),
+            codec_string,
             shown: shown(self.video),
             frame_rate: usable_rate(self.video.frame_rate),
             range: self.video.color.mastering(),
@@ -243,13 +245,35 @@ impl Source<'_> {
         Ok(Ok((decision, timeline)))
     }
 
+    /// The timeline of a copy, or why there is none that players can use.
+    fn keyframe_timeline(
+        &self,
+        wishes: &Wishes,
+        insisted: bool,
+    ) -> Result<Result<Timeline, TimelineError>, Reason> {
+        let index = self.facts.keyframes.as_ref();
+        let index = index
+            .filter(|k| k.stream == self.stream.index && !k.times.is_empty())
+            .ok_or(Reason::NoKeyframeIndex)?;
+        let span = self.span;
+        let timeline = match Timeline::keyframes(span.origin, span.length, wishes.target, &index.times) {
+            Ok(timeline) => timeline,
+            Err(error) => return Ok(Err(error)),
+        };
+        let longest = (0..timeline.len()).map(|n| timeline.duration(n)).max();
+        if let Some(longest) = longest.filter(|l| *l > LONGEST_COPIED_SEGMENT && !insisted) {
+            return Err(Reason::KeyframesTooFarApart { longest });
+        }
+        Ok(Ok(timeline))
+    }
+
     fn encode(
         &self,
         client: &Client,
         wishes: &Wishes,
         sound: u64,
         why: Reason,
-    ) -> Result<(VideoDecision, Timeline), TimelineError> {
+    ) -> Result<Decided, TimelineError> {
         let rate = usable_rate(self.video.frame_rate);
         let budget = wishes
             .max_bit_rate
@@ -259,34 +283,83 @@ impl Source<'_> {
         let average = ladder::average_bit_rate(width, height, rate);
         let peak = average.saturating_mul(ladder::PEAK);
         let peak = budget.map_or(peak, |budget| peak.min(budget));
-        let level = h264_level(width, height, rate, peak);
-        let range = self.video.color.mastering();
-        let target = VideoTarget {
-            width,
-            height,
-            max_bit_rate: peak,
-            level,
-            deinterlace: self
-                .video
-                .field_order
-                .is_some_and(|o| o != FieldOrder::Progressive),
-            tone_map: range != MasteringKind::Sdr || self.video.dolby_vision == Some(5),
+        let wide = self.wide(client, Holder::of(wishes), hevc_level(width, height, rate, peak));
+        let quality = |(width, height), peak| self.quality((width, height), peak, rate, wide);
+        let best = quality((width, height), peak);
+        let lower = match wishes.ladder && Holder::of(wishes) != Holder::Matroska {
+            true => ladder::below((width, height), peak, rate),
+            false => Vec::new(),
         };
+        let lower = lower
+            .into_iter()
+            .map(|(size, peak)| quality(size, peak))
+            .collect();
         let decision = VideoDecision {
             stream: self.stream.index,
-            action: VideoAction::Encode(target),
-            codec: Codec::H264,
-            codec_string: Some(format!("avc1.6400{level:02x}")),
+            action: VideoAction::Encode(best.target),
+            codec: if wide.is_some() { Codec::Hevc } else { Codec::H264 },
+            codec_string: Some(best.codec_string),
             shown: (width, height),
             frame_rate: rate,
-            range: MasteringKind::Sdr,
-            // Quality decides how much of the bound is used, which only the pictures know: the bound is what
-            // can be said beforehand.
-            rate: BitRate { average: peak, peak },
+            range: wide.unwrap_or(MasteringKind::Sdr),
+            rate: best.rate,
             reasons: vec![why],
         };
         let timeline = Timeline::grid(self.span.origin, self.span.length, wishes.target, rate)?;
-        Ok((decision, timeline))
+        Ok((decision, lower, timeline))
+    }
+
+    /// The wide dynamic range that an encode keeps: the source's own, where the player shows it and plays
+    /// ten-bit HEVC at `level` in this container. Profile 5 of Dolby Vision has no colours to keep.
+    fn wide(&self, client: &Client, holder: Holder, level: u8) -> Option<MasteringKind> {
+        let range = self.video.color.mastering();
+        let plays = client.video.iter().any(|entry| {
+            entry.codec == Codec::Hevc
+                && entry.bit_depth >= 10
+                && entry.level.is_none_or(|limit| u32::from(level) <= limit)
+        });
+        let kept = range != MasteringKind::Sdr && self.video.dolby_vision != Some(5);
+        (kept && client.hdr && plays && holder != Holder::MpegTs).then_some(range)
+    }
+
+    /// One quality of the encoded picture.
+    fn quality(
+        &self,
+        (width, height): (u32, u32),
+        peak: u64,
+        rate: Option<Rational>,
+        wide: Option<MasteringKind>,
+    ) -> Quality {
+        let range = self.video.color.mastering();
+        let (level, codec_string) = match wide {
+            // Main 10, Main tier; progressive pictures that are whole frames, which x265 says of them.
+            Some(_) => {
+                let level = hevc_level(width, height, rate, peak);
+                (level, format!("hvc1.2.4.L{level}.90"))
+            }
+            None => {
+                let level = h264_level(width, height, rate, peak);
+                (level, format!("avc1.6400{level:02x}"))
+            }
+        };
+        let interlaced = self
+            .video
+            .field_order
+            .is_some_and(|o| o != FieldOrder::Progressive);
+        Quality {
+            target: VideoTarget {
+                width,
+                height,
+                max_bit_rate: peak,
+                level,
+                deinterlace: interlaced,
+                tone_map: wide.is_none()
+                    && (range != MasteringKind::Sdr || self.video.dolby_vision == Some(5)),
+            },
+            codec_string,
+            // How much of the bound is used only the pictures know: the bound is what can be said beforehand.
+            rate: BitRate { average: peak, peak },
+        }
     }
 
     /// Bits a second of the stream: stated, or what the file leaves for it.
