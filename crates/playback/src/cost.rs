@@ -9,13 +9,15 @@
 //! | decoding HEVC and VP9 | 400 |
 //! | decoding AV1 | 500 |
 //! | encoding H.264 | 750 |
+//! | encoding HEVC | 2,250 |
 //! | weaving fields into pictures | 100 |
 //! | mapping a wide dynamic range | 500 |
 //!
-//! each scaled by pixels a second, and, whatever the size, 30 for encoded sound and 20 for repackaging.
+//! each scaled by pixels a second, and, whatever the size, 30 for every encoded sound and 20 for repackaging.
+//! A ladder decodes once and is charged the encoding of every quality: viewers may watch all of them.
 //! Copying runs at the viewer's pace through the hold-back rules, so it is charged the repackaging alone.
 
-use ether_media::decision::{AudioAction, Decision, VideoAction};
+use ether_media::decision::{AudioAction, AudioDecision, Decision, VideoAction};
 use ether_media::{Codec, Facts, FieldOrder, Rational, Ticks};
 
 use crate::ports::Units;
@@ -27,7 +29,8 @@ const ASSUMED_RATE: Rational = Rational { num: 30, den: 1 };
 
 const REPACKAGE: u64 = 20;
 const SOUND: u64 = 30;
-const ENCODE: u64 = 750;
+const ENCODE_H264: u64 = 750;
+const ENCODE_HEVC: u64 = 2_250;
 const DEINTERLACE: u64 = 100;
 const TONE_MAP: u64 = 500;
 
@@ -38,7 +41,7 @@ const SCRATCH: std::ops::RangeInclusive<u64> = 32..=1_024;
 
 /// Units for the execution of `decision`. A playback whose file is handed over is charged nothing.
 pub fn units(facts: &Facts, decision: &Decision) -> Units {
-    if decision.segments.is_none() {
+    if decision.protocol.is_none() {
         return Units::default();
     }
     let mut milli_slots = REPACKAGE;
@@ -54,13 +57,17 @@ pub fn units(facts: &Facts, decision: &Decision) -> Units {
             each += if target.tone_map { TONE_MAP } else { 0 };
             milli_slots += scaled(each, picture.width, picture.height, rate);
         }
-        milli_slots += scaled(ENCODE, target.width, target.height, rate);
+        let encode = match video.codec {
+            Codec::Hevc => ENCODE_HEVC,
+            _ => ENCODE_H264,
+        };
+        let lower = decision.lower.iter().map(|quality| &quality.target);
+        for target in std::iter::once(target).chain(lower) {
+            milli_slots = milli_slots.saturating_add(scaled(encode, target.width, target.height, rate));
+        }
     }
-    if let Some(audio) = &decision.audio
-        && matches!(audio.action, AudioAction::Encode(_))
-    {
-        milli_slots += SOUND;
-    }
+    let encoded = |audio: &&AudioDecision| matches!(audio.action, AudioAction::Encode(_));
+    milli_slots = milli_slots.saturating_add(decision.sounds().filter(encoded).count() as u64 * SOUND);
     Units {
         milli_slots: u32::try_from(milli_slots).unwrap_or(u32::MAX),
         scratch_mib: scratch(decision),
@@ -86,8 +93,10 @@ fn scratch(decision: &Decision) -> u32 {
     let timeline = &decision.timeline;
     let longest = (0..timeline.len()).map(|n| timeline.duration(n)).max();
     let longest = u64::try_from(longest.unwrap_or(Ticks::ZERO).as_millis()).unwrap_or(0);
-    let bits: u64 = decision.video.as_ref().map_or(0, |v| v.rate.peak)
-        + decision.audio.as_ref().map_or(0, |a| a.rate.peak);
+    let best = decision.video.iter().map(|video| video.rate.peak);
+    let lower = decision.lower.iter().map(|quality| quality.rate.peak);
+    let sounds = decision.sounds().map(|sound| sound.rate.peak);
+    let bits = best.chain(lower).chain(sounds).fold(0_u64, u64::saturating_add);
     let segment = u128::from(bits) * u128::from(longest) / 8_000;
     let mib = (segment * u128::from(SEGMENTS_HELD)).div_ceil(1 << 20);
     let mib = u64::try_from(mib)
@@ -137,6 +146,18 @@ mod tests {
         assert_eq!(charged(|_| {}, Wishes::default()).milli_slots, 20);
         let large = charged(|v| (v.width, v.height) = (3840, 2160), encode());
         assert_eq!(large.milli_slots, 4_020);
+    }
+
+    #[test]
+    fn a_ladder_is_decoded_once_and_encoded_in_every_size() {
+        let ladder = Wishes {
+            ladder: true,
+            ..encode()
+        };
+        let (one, all) = (charged(|_| {}, encode()), charged(|_| {}, ladder));
+        // 720p, 540p, 432p and 360p have 0.97 times the pixels of 1080p.
+        assert!((1_020 + 700..=1_020 + 750).contains(&all.milli_slots), "{all:?}");
+        assert!(all.scratch_mib > one.scratch_mib);
     }
 
     #[test]

@@ -108,6 +108,7 @@ pub fn router(surface: Surface) -> Router {
             get(sessions::one).delete(sessions::end),
         )
         .route("/ether/api/sessions/{id}/state", post(sessions::state))
+        .route("/ether/api/sessions/{id}/start.mpd", get(media::manifest))
         .route("/sessions/media/{sid}/index.m3u8", get(media::multivariant))
         .route(
             "/sessions/media/{sid}/{representation}/{resource}",

@@ -10,13 +10,16 @@ pub mod capacity;
 pub mod cost;
 pub mod grant;
 pub mod http;
+pub mod language;
 mod lifecycle;
+pub mod mpd;
 pub mod part;
 pub mod plan;
 pub mod playback;
 pub mod playbacks;
 pub mod playlist;
 pub mod ports;
+pub mod presentation;
 #[cfg(test)]
 mod testing;
 mod works;

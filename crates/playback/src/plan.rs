@@ -5,23 +5,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ether_encoder::{
-    AudioCodec, AudioEncode, AudioTrack, Capabilities, Device, Input, Protocol, Request, Rung,
-    SegmentContainer, Unsupported, VideoCodec, VideoEncode, VideoTrack,
+    AudioCodec, AudioEncode, AudioTrack, Capabilities, Device, Input, Protocol, Representation, Request,
+    Rung, SegmentContainer, Unsupported, VideoCodec, VideoEncode, VideoTrack,
 };
 use ether_media::decision::{
     self, AudioAction, AudioDecision, CannotPlay, Client, Decision, SegmentKind, VideoAction, VideoDecision,
-    Wishes,
+    VideoTarget, Wishes,
 };
-use ether_media::{MasteringKind, Ticks};
+use ether_media::{AAC_FRAME, Codec, Facts, OPUS_FRAME, SoundGrid, Stream, Ticks};
 
-use crate::cost;
-use crate::playlist::{self, Packaging, Presentation, Shown};
 use crate::ports::{ItemDetail, Units};
-
-/// What a container adds to the bits of its streams: so many parts of a hundred, and so many bits a second
-/// for every stream, however thin it is (headers of samples, whole packets of 188 bytes).
-const OVERHEAD_FMP4: (u64, u64) = (3, 16_000);
-const OVERHEAD_TS: (u64, u64) = (10, 80_000);
+use crate::presentation::{Heard, Packaging, Presentation, Shown, Text};
+use crate::{cost, language, mpd, playlist};
 
 /// What is done for one playback, fixed when it is asked for.
 #[derive(Clone, Debug)]
@@ -30,6 +25,8 @@ pub struct Plan {
     pub decision: Decision,
     /// Where the viewer begins.
     pub start: Ticks,
+    /// Text tracks that are offered beside it.
+    pub texts: Vec<Text>,
     /// What has to be made; absent when the file itself is handed over.
     pub making: Option<Making>,
 }
@@ -47,13 +44,21 @@ pub struct Making {
     pub first: u32,
 }
 
-/// The playlists of a playback, as they are sent.
+/// What a player is told of a playback's segments, as it is sent.
 #[derive(Clone, Debug)]
-pub struct Playlists {
-    /// The multivariant playlist.
-    pub multivariant: Bytes,
-    /// The media playlist of the one representation.
-    pub media: Bytes,
+pub enum Playlists {
+    /// HLS.
+    Hls {
+        /// The multivariant playlist.
+        multivariant: Bytes,
+        /// The media playlist of every representation: all have the same bounds and names.
+        media: Bytes,
+    },
+    /// DASH.
+    Dash {
+        /// The manifest.
+        manifest: Bytes,
+    },
 }
 
 /// Why nothing can be planned.
@@ -70,11 +75,6 @@ pub enum PlanError {
         /// Where the presentation ends.
         end: Ticks,
     },
-    /// The picture is HDR, the player is not, and no encoder here maps one to the other.
-    #[error(
-        "the picture is HDR and this player cannot show it as it is; this server cannot convert HDR pictures yet"
-    )]
-    ToneMappingMissing,
     /// The encoder cannot do it.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
@@ -97,13 +97,14 @@ impl Plan {
         if start >= end {
             return Err(PlanError::StartPastEnd { start, end });
         }
-        let making = match decision.segments {
+        let making = match decision.protocol {
             None => None,
-            Some(segments) => Some(making(item, &decision, segments, start, capabilities)?),
+            Some(protocol) => Some(making(item, &decision, protocol, start, capabilities)?),
         };
         Ok(Self {
             decision,
             start,
+            texts: Vec::new(),
             making,
         })
     }
@@ -113,54 +114,140 @@ impl Plan {
         self.decision.segments.map_or(0, |_| self.decision.timeline.len())
     }
 
-    /// The text of its playlists, whose child addresses carry `grant`; none when the file itself is handed
-    /// over.
-    pub fn playlists(&self, grant: &str) -> Option<Playlists> {
-        let container = packaging(self.decision.segments?);
-        let (video, audio) = (self.decision.video.as_ref(), self.decision.audio.as_ref());
-        let (percent, each) = match container {
-            Packaging::Fmp4 => OVERHEAD_FMP4,
-            Packaging::MpegTs => OVERHEAD_TS,
-        };
-        let streams = u64::from(video.is_some()) + u64::from(audio.is_some());
-        let total = |of_video: fn(&VideoDecision) -> u64, of_audio: fn(&AudioDecision) -> u64| {
-            let bits = video
-                .map_or(0, of_video)
-                .saturating_add(audio.map_or(0, of_audio));
-            bits.saturating_add(bits / 100 * percent)
-                .saturating_add(each * streams)
-        };
-        let codecs = [
-            video.and_then(|v| v.codec_string.clone()),
-            audio.and_then(|a| a.codec_string.clone()),
-        ];
+    /// What each representation holds, by its number; none when there are no segments.
+    pub fn representations(&self) -> Vec<Representation> {
+        let making = self.making.as_ref().filter(|_| self.decision.segments.is_some());
+        making.map_or_else(Vec::new, |making| making.request.representations())
+    }
+
+    /// The text that tells a player of `session`, whose child addresses carry `grant`; none when there are no
+    /// segments.
+    pub fn playlists(&self, session: &str, grant: &str) -> Option<Playlists> {
+        let request = &self.making.as_ref()?.request;
+        let decision = &self.decision;
         let presentation = Presentation {
-            timeline: &self.decision.timeline,
-            container,
+            timeline: &decision.timeline,
+            container: packaging(decision.segments?),
             // Encoded pictures begin every segment with an IDR picture and look back at none; of copied ones
             // the index says where keyframes are and not whether pictures after them look back (T15).
-            independent: video.is_none_or(|v| matches!(v.action, VideoAction::Encode(_))),
-            codecs: codecs.into_iter().flatten().collect(),
-            peak: total(|v| v.rate.peak, |a| a.rate.peak),
-            average: total(|v| v.rate.average, |a| a.rate.average),
-            picture: video.map(|v| Shown {
-                width: v.shown.0,
-                height: v.shown.1,
-                frame_rate: v.frame_rate,
-                range: v.range,
-            }),
+            independent: decision
+                .video
+                .as_ref()
+                .is_none_or(|v| matches!(v.action, VideoAction::Encode(_))),
+            apart: request.apart(),
+            pictures: pictures(decision),
+            sounds: sounds(&request.facts, decision),
+            texts: self.texts.clone(),
             start: Some(self.start),
+            session,
             grant,
         };
-        Some(Playlists {
-            multivariant: playlist::multivariant(&presentation).into(),
-            media: playlist::media(&presentation).into(),
+        Some(match decision.protocol? {
+            decision::Protocol::Dash => Playlists::Dash {
+                manifest: mpd::manifest(&presentation).into(),
+            },
+            _ => Playlists::Hls {
+                multivariant: playlist::multivariant(&presentation).into(),
+                media: playlist::media(&presentation).into(),
+            },
         })
     }
 
-    /// The container of segments; absent when the file itself is handed over.
+    /// The container of segments; absent when there are none.
     pub fn packaging(&self) -> Option<Packaging> {
         self.decision.segments.map(packaging)
+    }
+}
+
+/// Every quality of the picture, as players are told of it.
+fn pictures(decision: &Decision) -> Vec<Shown> {
+    let Some(video) = &decision.video else {
+        return Vec::new();
+    };
+    let best = Shown {
+        codec: video.codec_string.clone().unwrap_or_default(),
+        width: video.shown.0,
+        height: video.shown.1,
+        frame_rate: video.frame_rate,
+        range: video.range,
+        rate: video.rate,
+    };
+    let lower: Vec<Shown> = decision
+        .lower
+        .iter()
+        .map(|quality| Shown {
+            codec: quality.codec_string.clone(),
+            width: quality.target.width,
+            height: quality.target.height,
+            rate: quality.rate,
+            ..best.clone()
+        })
+        .collect();
+    std::iter::once(best).chain(lower).collect()
+}
+
+/// Every sound, as players are told of it, each with a name of its own.
+fn sounds(facts: &Facts, decision: &Decision) -> Vec<Heard> {
+    let mut names = Names::default();
+    let heard = |(n, audio): (usize, &AudioDecision)| {
+        let stream = facts.stream(audio.stream);
+        let source_rate = stream.and_then(|s| s.audio()).and_then(|a| a.sample_rate);
+        let (sample_rate, grid) = match &audio.action {
+            AudioAction::Copy => (source_rate, stream.and_then(SoundGrid::of)),
+            AudioAction::Encode(target) => {
+                let length = match audio.codec {
+                    Codec::Opus => OPUS_FRAME,
+                    _ => AAC_FRAME,
+                };
+                let grid = SoundGrid {
+                    rate: target.sample_rate,
+                    length,
+                    anchor: None,
+                };
+                (Some(target.sample_rate), Some(grid))
+            }
+        };
+        let language = stream.and_then(|s| s.language.as_deref()).and_then(language::tag);
+        Heard {
+            codec: audio.codec_string.clone().unwrap_or_default(),
+            name: names.name(stream, language.as_deref(), || format!("Sound {}", n + 1)),
+            language,
+            channels: audio.channels,
+            rate: audio.rate,
+            sample_rate,
+            grid,
+        }
+    };
+    decision.sounds().enumerate().map(heard).collect()
+}
+
+/// The longest name that a file can give a track.
+const LONGEST_NAME: usize = 80;
+
+/// Names of tracks: players tell tracks of one group apart by them.
+#[derive(Debug, Default)]
+pub(crate) struct Names(Vec<String>);
+
+impl Names {
+    /// The name of the next track: its title, else its language, else what `otherwise` says; numbered where
+    /// another has it already.
+    pub(crate) fn name(
+        &mut self,
+        stream: Option<&Stream>,
+        language: Option<&str>,
+        otherwise: impl FnOnce() -> String,
+    ) -> String {
+        let title = stream.and_then(|s| s.title.as_deref()).map(str::trim);
+        let title = title.filter(|title| !title.is_empty()).or(language);
+        let base = title.map_or_else(otherwise, |title| title.chars().take(LONGEST_NAME).collect());
+        let mut name = base.clone();
+        let mut number = 2;
+        while self.0.contains(&name) {
+            name = format!("{base} ({number})");
+            number += 1;
+        }
+        self.0.push(name.clone());
+        name
     }
 }
 
@@ -174,20 +261,27 @@ fn packaging(segments: SegmentKind) -> Packaging {
 fn making(
     item: &ItemDetail,
     decision: &Decision,
-    segments: SegmentKind,
+    protocol: decision::Protocol,
     start: Ticks,
     capabilities: Capabilities,
 ) -> Result<Making, PlanError> {
-    let container = match segments {
-        SegmentKind::Fmp4 => SegmentContainer::Fmp4,
-        SegmentKind::MpegTs => SegmentContainer::MpegTs,
+    let protocol = match (protocol, decision.segments) {
+        (decision::Protocol::Http, _) => Protocol::Http { start },
+        (decision::Protocol::Dash, _) => Protocol::Dash,
+        (decision::Protocol::Hls, Some(SegmentKind::MpegTs)) => Protocol::Hls {
+            container: SegmentContainer::MpegTs,
+        },
+        (decision::Protocol::Hls, _) => Protocol::Hls {
+            container: SegmentContainer::Fmp4,
+        },
     };
+    let video = decision.video.as_ref();
     let request = Request {
         facts: Arc::clone(&item.facts),
-        protocol: Protocol::Hls { container },
+        protocol,
         timeline: Arc::new(decision.timeline.clone()),
-        video: decision.video.as_ref().map(video_track).transpose()?,
-        audio: Vec::from_iter(decision.audio.as_ref().map(audio_track)),
+        video: video.map(|video| video_track(decision, video, device(capabilities))),
+        audio: decision.sounds().map(audio_track).collect(),
         subtitle: None,
     };
     ether_encoder::supports_request(&request, capabilities)?;
@@ -203,37 +297,50 @@ fn making(
     })
 }
 
-fn video_track(video: &VideoDecision) -> Result<VideoTrack, PlanError> {
+/// What encodes pictures.
+fn device(_: Capabilities) -> Device {
+    Device::Software
+}
+
+fn video_track(decision: &Decision, video: &VideoDecision, device: Device) -> VideoTrack {
+    let rung = |target: &VideoTarget| Rung {
+        width: target.width,
+        height: target.height,
+        max_bit_rate: target.max_bit_rate,
+        level: target.level,
+    };
     let action = match &video.action {
         VideoAction::Copy => ether_encoder::VideoAction::Copy,
-        // A request has no words for it, so it is refused here rather than shown in wrong colours.
-        VideoAction::Encode(target) if target.tone_map => return Err(PlanError::ToneMappingMissing),
-        VideoAction::Encode(target) => ether_encoder::VideoAction::Encode(VideoEncode {
-            codec: VideoCodec::H264,
-            device: Device::Software,
-            rungs: vec![Rung {
-                width: target.width,
-                height: target.height,
-                max_bit_rate: target.max_bit_rate,
-                level: target.level,
-            }],
-            frame_rate: video.frame_rate.map(Into::into),
-            deinterlace: target.deinterlace,
-            range: MasteringKind::Sdr,
-            burn: None,
-        }),
+        VideoAction::Encode(target) => {
+            let lower = decision.lower.iter().map(|quality| &quality.target);
+            ether_encoder::VideoAction::Encode(VideoEncode {
+                codec: match video.codec {
+                    Codec::Hevc => VideoCodec::Hevc,
+                    _ => VideoCodec::H264,
+                },
+                device,
+                rungs: std::iter::once(target).chain(lower).map(rung).collect(),
+                frame_rate: video.frame_rate.map(Into::into),
+                deinterlace: target.deinterlace,
+                range: video.range,
+                burn: None,
+            })
+        }
     };
-    Ok(VideoTrack {
+    VideoTrack {
         stream: video.stream,
         action,
-    })
+    }
 }
 
 fn audio_track(audio: &AudioDecision) -> AudioTrack {
     let action = match &audio.action {
         AudioAction::Copy => ether_encoder::AudioAction::Copy,
         AudioAction::Encode(target) => ether_encoder::AudioAction::Encode(AudioEncode {
-            codec: AudioCodec::Aac,
+            codec: match audio.codec {
+                Codec::Opus => AudioCodec::Opus,
+                _ => AudioCodec::Aac,
+            },
             channels: target.channels,
             sample_rate: target.sample_rate,
             bit_rate: target.bit_rate,
@@ -261,13 +368,18 @@ mod tests {
         let item = library.items.lock().unwrap()[&id].clone();
         let capabilities = Capabilities {
             keyframes: true,
+            abr: true,
+            dash: true,
             ..Capabilities::default()
         };
         Plan::new(&item, &Client::default(), wishes, Ticks::ZERO, capabilities).unwrap()
     }
 
     fn text(plan: &Plan) -> String {
-        String::from_utf8(plan.playlists("g").unwrap().multivariant.to_vec()).unwrap()
+        match plan.playlists("s", "g").unwrap() {
+            Playlists::Hls { multivariant, .. } => String::from_utf8(multivariant.to_vec()).unwrap(),
+            Playlists::Dash { manifest } => String::from_utf8(manifest.to_vec()).unwrap(),
+        }
     }
 
     fn number(text: &str, name: &str) -> u64 {
@@ -319,6 +431,56 @@ mod tests {
         let tag = "EXT-X-INDEPENDENT-SEGMENTS";
         assert!(text(&planned(film_picture(640, 360), &encode)).contains(tag));
         assert!(!text(&planned(film_picture(640, 360), &Wishes::default())).contains(tag));
+    }
+
+    #[test]
+    fn a_ladder_is_asked_for_as_it_is_announced() {
+        let ladder = Wishes {
+            video: Force::Encode,
+            ladder: true,
+            ..Wishes::default()
+        };
+        let plan = planned(film_picture(1920, 1080), &ladder);
+        assert_eq!(plan.representations().len(), 5 + 1, "five qualities and a sound");
+        let text = text(&plan);
+        let making = plan.making.as_ref().unwrap();
+        let Some(ether_encoder::VideoAction::Encode(video)) =
+            making.request.video.as_ref().map(|v| &v.action)
+        else {
+            panic!("copied")
+        };
+        for (n, rung) in video.rungs.iter().enumerate() {
+            let said = format!("RESOLUTION={}x{}", rung.width, rung.height);
+            let (line, address) = text
+                .lines()
+                .zip(text.lines().skip(1))
+                .find(|(l, _)| l.contains(&said))
+                .unwrap();
+            assert!(
+                line.contains(&format!("avc1.6400{:02x},mp4a.40.2\"", rung.level)),
+                "{line}"
+            );
+            assert!(
+                number(line, ":BANDWIDTH=") > rung.max_bit_rate,
+                "the sound is in it"
+            );
+            assert_eq!(address, format!("{n}/index.m3u8?grant=g"));
+        }
+        assert!(text.contains("URI=\"5/index.m3u8?grant=g\""), "{text}");
+    }
+
+    #[test]
+    fn tracks_of_one_name_are_told_apart() {
+        let mut names = Names::default();
+        let mut next = |language| names.name(None, language, || "Sound 9".into());
+        let named = [
+            next(Some("de")),
+            next(Some("en")),
+            next(Some("de")),
+            next(None),
+            next(Some("de")),
+        ];
+        assert_eq!(named, ["de", "en", "de (2)", "Sound 9", "de (3)"]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ether_encoder::Encoder;
 use ether_media::Ticks;
-use ether_media::decision::{Client, Wishes};
+use ether_media::decision::{Client, Protocol, Wishes};
 use ether_types::{Clock, ItemId, OperationId, PlaybackId, Timestamp};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -287,14 +287,16 @@ impl Playbacks {
             epoch,
             expires_at,
         });
-        let url = match &plan.making {
-            Some(_) => format!("/sessions/media/{id}/index.m3u8?grant={grant}"),
+        let url = match plan.decision.protocol {
+            Some(Protocol::Hls) => format!("/sessions/media/{id}/index.m3u8?grant={grant}"),
+            Some(Protocol::Dash) => format!("/ether/api/sessions/{id}/start.mpd?grant={grant}"),
+            Some(Protocol::Http) => format!("/ether/api/sessions/{id}/start.mkv?grant={grant}"),
             None => format!("{}?grant={grant}", Part::of(&item).url()),
         };
         let now = self.clock.monotonic();
         let (commands, inbox) = mpsc::channel(COMMANDS);
         let playback = Arc::new(Playback {
-            playlists: plan.playlists(&grant),
+            playlists: plan.playlists(id.as_str(), &grant),
             activity: Arc::new(Activity::new(now)),
             shared: Mutex::new(Shared::default()),
             dates: Dates::default(),

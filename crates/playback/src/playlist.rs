@@ -1,99 +1,139 @@
 //! HLS playlists as text, written once from the plan and kept with the playback (D1).
-//!
-//! Both are functions of a [`Presentation`] alone, so the text never changes between two fetches, and two
-//! nodes that hold the same plan write the same bytes.
 
 use std::fmt::{self, Write as _};
 
-use ether_media::{MasteringKind, Rational, Ticks, Timeline};
+use ether_media::{MasteringKind, Ticks, Timeline};
 
-/// What the playlists of one playback say.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Presentation<'a> {
-    /// Where every segment starts.
-    pub timeline: &'a Timeline,
-    /// The container of segments.
-    pub container: Packaging,
-    /// Whether every segment is known to start with a picture that needs none before it.
-    pub independent: bool,
-    /// RFC 6381 codec strings, in order.
-    pub codecs: Vec<String>,
-    /// Greatest bit rate of any segment, in bits a second.
-    pub peak: u64,
-    /// Average bit rate, in bits a second.
-    pub average: u64,
-    /// The picture, where there is one.
-    pub picture: Option<Shown>,
-    /// Where playing is to begin, where not at the start.
-    pub start: Option<Ticks>,
-    /// What child addresses carry.
-    pub grant: &'a str,
-}
+use crate::presentation::{Packaging, Presentation, Shown};
 
-/// What a player is told of the picture.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Shown {
-    /// Width in square pixels.
-    pub width: u32,
-    /// Height in square pixels.
-    pub height: u32,
-    /// Frames a second, where known.
-    pub frame_rate: Option<Rational>,
-    /// The dynamic range.
-    pub range: MasteringKind,
-}
+/// The group of the sounds, and that of the text tracks.
+const SOUNDS: &str = "sound";
+const TEXTS: &str = "text";
 
-/// The container of segments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Packaging {
-    /// Fragmented MP4 with an initialization segment.
-    Fmp4,
-    /// MPEG transport stream.
-    MpegTs,
-}
-
-impl Packaging {
-    /// How the names of segments end.
-    pub fn extension(self) -> &'static str {
-        match self {
-            Self::Fmp4 => "m4s",
-            Self::MpegTs => "ts",
-        }
-    }
-
-    /// `EXT-X-MAP` outside of trick play needs version 6 and fractional durations need 3; 7 is what players
-    /// of fragmented MP4 are tested with.
-    fn version(self) -> u8 {
-        match self {
-            Self::Fmp4 => 7,
-            Self::MpegTs => 3,
-        }
+/// `EXT-X-MAP` outside of trick play needs version 6 and fractional durations need 3; 7 is what players of
+/// fragmented MP4 are tested with.
+fn version(container: Packaging) -> u8 {
+    match container {
+        Packaging::Fmp4 => 7,
+        Packaging::MpegTs => 3,
     }
 }
 
-/// The name of the one representation.
-pub const REPRESENTATION: &str = "0";
-
-/// The multivariant playlist: one variant, by a relative address.
+/// The multivariant playlist: every quality, sound and text track, by relative addresses.
 pub fn multivariant(presentation: &Presentation<'_>) -> String {
-    let mut text = String::with_capacity(512);
+    let mut text = String::with_capacity(1024);
     text.push_str("#EXTM3U\n");
     line(
         &mut text,
-        format_args!("#EXT-X-VERSION:{}", presentation.container.version()),
+        format_args!("#EXT-X-VERSION:{}", version(presentation.container)),
     );
     if presentation.independent {
         text.push_str("#EXT-X-INDEPENDENT-SEGMENTS\n");
     }
     start(&mut text, presentation);
+    if presentation.apart {
+        sounds(&mut text, presentation);
+    }
+    texts(&mut text, presentation);
+    if presentation.pictures.is_empty() {
+        variant(&mut text, presentation, None, presentation.sound_number(0));
+    }
+    for (n, shown) in presentation.pictures.iter().enumerate() {
+        variant(
+            &mut text,
+            presentation,
+            Some(shown),
+            presentation.picture_number(n),
+        );
+    }
+    text
+}
+
+/// One `EXT-X-MEDIA` for each sound. All are in one group: a player switches between them and keeps the picture.
+fn sounds(text: &mut String, presentation: &Presentation<'_>) {
+    for (n, sound) in presentation.sounds.iter().enumerate() {
+        let _ = write!(
+            text,
+            "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"{SOUNDS}\",NAME=\"{}\"",
+            quotable(&sound.name)
+        );
+        if let Some(language) = &sound.language {
+            let _ = write!(text, ",LANGUAGE=\"{language}\"");
+        }
+        let default = if n == 0 { "YES" } else { "NO" };
+        let _ = write!(text, ",DEFAULT={default},AUTOSELECT=YES");
+        if let Some(channels) = sound.channels {
+            let _ = write!(text, ",CHANNELS=\"{channels}\"");
+        }
+        let number = presentation.sound_number(n);
+        line(
+            text,
+            format_args!(",URI=\"{number}/index.m3u8?grant={}\"", presentation.grant),
+        );
+    }
+}
+
+/// One `EXT-X-MEDIA` for each text track.
+fn texts(text: &mut String, presentation: &Presentation<'_>) {
+    for track in &presentation.texts {
+        let _ = write!(
+            text,
+            "#EXT-X-MEDIA:TYPE=SUBTITLES,GROUP-ID=\"{TEXTS}\",NAME=\"{}\"",
+            quotable(&track.name)
+        );
+        if let Some(language) = &track.language {
+            let _ = write!(text, ",LANGUAGE=\"{language}\"");
+        }
+        let word = |yes| if yes { "YES" } else { "NO" };
+        // What is chosen by itself: what the file says, and what is forced.
+        let default = word(track.default && !track.forced);
+        let _ = write!(
+            text,
+            ",DEFAULT={default},AUTOSELECT=YES,FORCED={}",
+            word(track.forced)
+        );
+        if track.hearing_impaired {
+            text.push_str(
+                ",CHARACTERISTICS=\"public.accessibility.transcribes-spoken-dialog,\
+                 public.accessibility.describes-music-and-sound\"",
+            );
+        }
+        line(
+            text,
+            format_args!(
+                ",URI=\"subtitles/{}/index.m3u8?grant={}\"",
+                track.stream, presentation.grant
+            ),
+        );
+    }
+}
+
+/// One quality, with the thickest and the average of the sounds that can be heard with it.
+fn variant(text: &mut String, presentation: &Presentation<'_>, shown: Option<&Shown>, number: usize) {
+    let heard = &presentation.sounds;
+    let streams = u64::from(shown.is_some()) + u64::from(!heard.is_empty());
+    let container = presentation.container;
+    let sound_peak = heard.iter().map(|sound| sound.rate.peak).max().unwrap_or(0);
+    // The average is that of what is played unless something else is chosen.
+    let sound_average = heard.first().map_or(0, |sound| sound.rate.average);
+    let peak = shown.map_or(0, |s| s.rate.peak).saturating_add(sound_peak);
+    let average = shown.map_or(0, |s| s.rate.average).saturating_add(sound_average);
+    let peak = container.with_overhead(peak, streams).max(1);
+    let average = container.with_overhead(average, streams).clamp(1, peak);
+    // Every codec that may come with this quality; one that a player lacks is not among them, for each was
+    // chosen by what the player says it plays.
+    let mut codecs: Vec<&str> = shown.map(|s| s.codec.as_str()).into_iter().collect();
+    for sound in heard {
+        if !codecs.contains(&sound.codec.as_str()) {
+            codecs.push(&sound.codec);
+        }
+    }
     let _ = write!(
         text,
-        "#EXT-X-STREAM-INF:BANDWIDTH={},AVERAGE-BANDWIDTH={},CODECS=\"{}\"",
-        presentation.peak.max(1),
-        presentation.average.clamp(1, presentation.peak.max(1)),
-        presentation.codecs.join(",")
+        "#EXT-X-STREAM-INF:BANDWIDTH={peak},AVERAGE-BANDWIDTH={average},CODECS=\"{}\"",
+        codecs.join(",")
     );
-    if let Some(shown) = &presentation.picture {
+    if let Some(shown) = shown {
         let _ = write!(text, ",RESOLUTION={}x{}", shown.width, shown.height);
         if let Some(rate) = shown.frame_rate {
             let _ = write!(text, ",FRAME-RATE={:.3}", rate.as_f64());
@@ -103,17 +143,25 @@ pub fn multivariant(presentation: &Presentation<'_>) -> String {
             MasteringKind::Pq => text.push_str(",VIDEO-RANGE=PQ"),
             MasteringKind::Hlg => text.push_str(",VIDEO-RANGE=HLG"),
         }
+    }
+    if presentation.apart && !heard.is_empty() {
+        let _ = write!(text, ",AUDIO=\"{SOUNDS}\"");
+    }
+    if !presentation.texts.is_empty() {
+        let _ = write!(text, ",SUBTITLES=\"{TEXTS}\"");
+    }
+    if shown.is_some() {
         text.push_str(",CLOSED-CAPTIONS=NONE");
     }
     text.push('\n');
     line(
-        &mut text,
-        format_args!("{REPRESENTATION}/index.m3u8?grant={}", presentation.grant),
+        text,
+        format_args!("{number}/index.m3u8?grant={}", presentation.grant),
     );
-    text
 }
 
-/// The media playlist: complete from the first fetch on.
+/// The media playlist of any representation, complete from the first fetch on: all have the same bounds, and
+/// addresses in it are relative to the representation's own.
 pub fn media(presentation: &Presentation<'_>) -> String {
     let timeline = presentation.timeline;
     let lengths: Vec<i64> = (0..timeline.len()).map(|n| micros(timeline, n)).collect();
@@ -124,7 +172,7 @@ pub fn media(presentation: &Presentation<'_>) -> String {
     text.push_str("#EXTM3U\n");
     line(
         &mut text,
-        format_args!("#EXT-X-VERSION:{}", presentation.container.version()),
+        format_args!("#EXT-X-VERSION:{}", version(presentation.container)),
     );
     line(
         &mut text,
@@ -161,6 +209,16 @@ pub fn media(presentation: &Presentation<'_>) -> String {
 fn micros(timeline: &Timeline, n: usize) -> i64 {
     let bound = |n: usize| timeline.start(n).to_timescale(1_000_000);
     bound(n.saturating_add(1)) - bound(n)
+}
+
+/// `name` as it may stand between quotes: an attribute has no way to escape anything.
+fn quotable(name: &str) -> String {
+    let kept = |c: char| match c {
+        '"' => '\'',
+        c if c.is_control() => ' ',
+        c => c,
+    };
+    name.chars().map(kept).collect()
 }
 
 fn start(text: &mut String, presentation: &Presentation<'_>) {

@@ -285,6 +285,9 @@ impl Encoder for Script {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             keyframes: true,
+            abr: true,
+            dash: true,
+            http: true,
             controls: true,
             observations: true,
             ..Capabilities::default()

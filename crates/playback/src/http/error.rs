@@ -202,7 +202,6 @@ impl From<PlanError> for ApiError {
             PlanError::CannotPlay(CannotPlay::LengthUnknown) => "length_unknown",
             PlanError::CannotPlay(CannotPlay::Timeline(_)) => "cannot_cut",
             PlanError::StartPastEnd { .. } => "start_past_end",
-            PlanError::ToneMappingMissing => "tone_mapping_missing",
             PlanError::Unsupported(Unsupported::Missing { .. }) => "encoder_lacks",
             PlanError::Unsupported(_) => "encoder_unsupported",
         };

@@ -13,7 +13,7 @@ use axum::body::Body;
 use axum::extract::{FromRequestParts, Path};
 use axum::response::Response;
 use bytes::Bytes;
-use ether_encoder::{Resource as Output, Served};
+use ether_encoder::{Representation, Resource as Output, Served};
 use http::header::{ACCEPT_RANGES, CACHE_CONTROL, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -27,9 +27,10 @@ use super::resource::{Keep, Resource, in_memory};
 use crate::grant::GrantScope;
 use crate::plan::Playlists;
 use crate::playback::{Hold, Playback};
-use crate::playlist::{Packaging, REPRESENTATION};
+use crate::presentation::Packaging;
 
 const PLAYLIST_TYPE: &str = "application/vnd.apple.mpegurl";
+const MANIFEST_TYPE: &str = "application/dash+xml";
 
 /// The longest number that a segment may have.
 const MAX_DIGITS: usize = 7;
@@ -62,20 +63,22 @@ impl Asked {
         granted(&self.app, grant, Some(session), GrantScope::Media)
     }
 
-    /// One of the playlists, which count as a sign of life.
-    fn playlist(
+    /// One of the playlists or the manifest, which count as a sign of life. Where the playback's protocol has no
+    /// such thing there is nothing at the address.
+    fn text(
         &self,
         playback: &Playback,
-        text: impl FnOnce(&Playlists) -> &Bytes,
+        content_type: &str,
+        choose: impl FnOnce(&Playlists) -> Option<&Bytes>,
     ) -> Result<Response, ApiError> {
-        let playlists = playback.playlists.as_ref().ok_or_else(ApiError::no_route)?;
+        let text = playback.playlists.as_ref().and_then(choose);
+        let text = text.ok_or_else(ApiError::no_route)?;
         let _hold = playback.hold();
-        let text = text(playlists);
         Ok(in_memory(
             &self.method,
             &self.headers,
             text,
-            PLAYLIST_TYPE,
+            content_type,
             Keep::Never,
         ))
     }
@@ -83,7 +86,18 @@ impl Asked {
 
 pub(super) async fn multivariant(Path(session): Path<String>, asked: Asked) -> Result<Response, ApiError> {
     let playback = asked.playback(&session)?;
-    asked.playlist(&playback, |playlists| &playlists.multivariant)
+    asked.text(&playback, PLAYLIST_TYPE, |playlists| match playlists {
+        Playlists::Hls { multivariant, .. } => Some(multivariant),
+        Playlists::Dash { .. } => None,
+    })
+}
+
+pub(super) async fn manifest(Path(session): Path<String>, asked: Asked) -> Result<Response, ApiError> {
+    let playback = asked.playback(&session)?;
+    asked.text(&playback, MANIFEST_TYPE, |playlists| match playlists {
+        Playlists::Dash { manifest } => Some(manifest),
+        Playlists::Hls { .. } => None,
+    })
 }
 
 pub(super) async fn resource(
@@ -91,15 +105,19 @@ pub(super) async fn resource(
     asked: Asked,
 ) -> Result<Response, ApiError> {
     let playback = asked.playback(&session)?;
-    let packaging = playback.plan().packaging().ok_or_else(ApiError::no_route)?;
-    if representation != REPRESENTATION {
-        return Err(ApiError::no_route());
-    }
+    let plan = playback.plan();
+    let packaging = plan.packaging().ok_or_else(ApiError::no_route)?;
+    let (representation, held) = held(&plan.representations(), &representation)?;
     let wanted = match Named::parse(&name, packaging).ok_or_else(ApiError::no_route)? {
-        Named::Playlist => return asked.playlist(&playback, |playlists| &playlists.media),
-        Named::Init => Output::Init { representation: 0 },
+        Named::Playlist => {
+            return asked.text(&playback, PLAYLIST_TYPE, |playlists| match playlists {
+                Playlists::Hls { media, .. } => Some(media),
+                Playlists::Dash { .. } => None,
+            });
+        }
+        Named::Init => Output::Init { representation },
         // Past the end there never is one: no encoder is asked about it.
-        Named::Segment(number) if usize::try_from(number).is_ok_and(|n| n >= playback.plan().segments()) => {
+        Named::Segment(number) if usize::try_from(number).is_ok_and(|n| n >= plan.segments()) => {
             return Err(ApiError::new(
                 StatusCode::NOT_FOUND,
                 "no_such_segment",
@@ -107,24 +125,42 @@ pub(super) async fn resource(
             ));
         }
         Named::Segment(number) => Output::Segment {
-            representation: 0,
+            representation,
             number,
         },
     };
-    output(&asked.app, &playback, wanted, &asked.method, &asked.headers).await
+    output(&asked, &playback, wanted, content_type(packaging, held)).await
+}
+
+/// The representation that an address names by its number as playlists write it, and what it holds.
+fn held(all: &[Representation], name: &str) -> Result<(u32, Representation), ApiError> {
+    let number: Option<u32> = name.parse().ok().filter(|n: &u32| n.to_string() == name);
+    let held = number.and_then(|n| Some((n, *all.get(usize::try_from(n).ok()?)?)));
+    held.ok_or_else(ApiError::no_route)
+}
+
+/// The type of segments that were not made yet.
+fn content_type(packaging: Packaging, held: Representation) -> &'static str {
+    match (packaging, held.video) {
+        (Packaging::MpegTs, _) => "video/mp2t",
+        (Packaging::Fmp4, Some(_)) => "video/mp4",
+        (Packaging::Fmp4, None) => "audio/mp4",
+    }
 }
 
 async fn output(
-    app: &App,
+    asked: &Asked,
     playback: &Arc<Playback>,
     wanted: Output,
-    method: &Method,
-    headers: &HeaderMap,
+    content_type: &'static str,
 ) -> Result<Response, ApiError> {
+    let Asked {
+        app, method, headers, ..
+    } = asked;
     if *method == Method::HEAD {
         return Ok(match playback.finished(wanted) {
             Some(served) => respond(playback, wanted, served, method, headers, None),
-            None => not_made_yet(playback),
+            None => not_made_yet(content_type),
         });
     }
     let hold = playback.hold();
@@ -166,11 +202,7 @@ fn respond(
 }
 
 /// What is known of a segment that nobody has made: that it will be there, and its type. Its length is not.
-fn not_made_yet(playback: &Playback) -> Response {
-    let content_type = match playback.plan().packaging() {
-        Some(Packaging::MpegTs) => "video/mp2t",
-        _ => "video/mp4",
-    };
+fn not_made_yet(content_type: &'static str) -> Response {
     let mut response = Response::new(Body::new(Unknown));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -222,6 +254,16 @@ impl Named {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn representations_have_one_name_each() {
+        let one = |video, audio| Representation { video, audio };
+        let all = [one(Some(0), None), one(None, Some(0))];
+        assert_eq!(held(&all, "1").unwrap(), (1, all[1]));
+        for other in ["2", "01", "+1", "-1", "", "1 ", "text-1"] {
+            assert!(held(&all, other).is_err(), "{other:?}");
+        }
+    }
 
     #[test]
     fn names_are_what_playlists_write_and_what_older_players_make_of_them() {

@@ -8,7 +8,8 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use ether_media::Ticks;
 use ether_media::decision::{
-    AudioChoice, AudioSupport, Client, Force, MIN_BIT_RATE, SegmentKind, VideoSupport, Wishes,
+    AudioChoice, AudioSupport, Client, Force, MIN_BIT_RATE, Protocol, SegmentKind, Sounds, VideoSupport,
+    Wishes,
 };
 use ether_types::{ItemId, OperationId, PlaybackId};
 use http::header::LOCATION;
@@ -82,6 +83,18 @@ impl Read for NewPlayback {
                 ("mpegts", SegmentKind::MpegTs),
             ],
         )?;
+        let protocols = [
+            ("hls", Protocol::Hls),
+            ("*", Protocol::Hls),
+            ("dash", Protocol::Dash),
+            ("http", Protocol::Http),
+        ];
+        let protocol = fields.choice("protocol", &protocols)?.unwrap_or_default();
+        if protocol == Protocol::Dash && segments == Some(SegmentKind::MpegTs) {
+            let allowed = "fmp4, which is the container of DASH";
+            return Err(ApiError::field("container", "of another protocol", allowed));
+        }
+        let sounds = fields.choice("sounds", &[("all", Sounds::All), ("one", Sounds::One)])?;
         let target = fields.number("segmentSeconds", SEGMENTS)?;
         let video = fields.choice(
             "video",
@@ -100,8 +113,10 @@ impl Read for NewPlayback {
         let millis = fields.number("offsetMs", 0.0..=LONGEST_OFFSET * 1_000.0)?;
         let seconds = fields.number("offset", 0.0..=LONGEST_OFFSET)?;
         let start = millis.map(|millis| millis / 1_000.0).or(seconds).unwrap_or(0.0);
-        // Whoever says how segments are to be, or what is to be done to the picture, wants segments.
-        let direct = segments.is_none() && target.is_none() && video == Force::Auto;
+        // Whoever says how segments are to be, or what is to be done to the picture, wants segments; whoever
+        // names another protocol than the usual one wants that.
+        let direct =
+            segments.is_none() && target.is_none() && video == Force::Auto && protocol == Protocol::Hls;
         Ok(Self {
             item,
             start: Ticks::from_secs_f64(start),
@@ -115,6 +130,9 @@ impl Read for NewPlayback {
                 max_height: fields.whole("maxHeight", HEIGHTS)?,
                 video,
                 audio,
+                sounds: sounds.unwrap_or_default(),
+                protocol,
+                ladder: fields.flag("ladder")?.unwrap_or(defaults.ladder),
                 segments: segments.unwrap_or(defaults.segments),
                 direct,
             },
@@ -122,16 +140,8 @@ impl Read for NewPlayback {
     }
 }
 
-/// What is offered by other protocols and with subtitles is offered later, and said to be missing until then.
+/// Subtitles are offered later, and said to be missing until then.
 fn not_yet(fields: &Fields<'_>) -> Result<(), ApiError> {
-    let protocols = [("hls", true), ("*", true), ("dash", false), ("http", false)];
-    if fields.choice("protocol", &protocols)? == Some(false) {
-        return Err(ApiError::new(
-            StatusCode::NOT_IMPLEMENTED,
-            "protocol_not_offered",
-            "this server does not offer that protocol yet; ask for hls",
-        ));
-    }
     let a_stream = "the index of a stream, or -1 for none";
     let subtitle = fields.whole_said("subtitle", -1..=i64::from(u32::MAX), a_stream)?;
     if subtitle.is_some_and(|index| index != -1) {

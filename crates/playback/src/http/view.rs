@@ -164,15 +164,19 @@ pub(super) fn session(playback: &Playback) -> Value {
 
 fn decision(playback: &Playback) -> Value {
     let decision: &Decision = &playback.plan().decision;
-    let container = match decision.segments {
-        Some(segments) => json!(segments),
-        None => json!(container(&playback.item.facts.container)),
+    let container = match (decision.segments, decision.protocol) {
+        (Some(segments), _) => json!(segments),
+        (None, Some(_)) => json!("matroska"),
+        (None, None) => json!(container(&playback.item.facts.container)),
     };
     json!({
         "mode": decision.mode,
+        "protocol": decision.protocol,
         "container": container,
         "video": decision.video.as_ref().map(|video| picture(video, decision.mode)),
+        "qualities": qualities(decision),
         "audio": decision.audio.as_ref().map(|audio| sound(audio, decision.mode)),
+        "sounds": decision.sounds().map(|audio| sound(audio, decision.mode)).collect::<Vec<_>>(),
         "reasons": reasons(&decision.reasons),
     })
 }
@@ -194,6 +198,20 @@ fn picture(video: &VideoDecision, mode: Mode) -> Value {
         "hdr": video.range != MasteringKind::Sdr,
         "reasons": reasons(&video.reasons),
     })
+}
+
+/// Every quality of the picture, from the best down: what a player can switch between.
+fn qualities(decision: &Decision) -> Vec<Value> {
+    let quality = |(width, height): (u32, u32), codec_string: Option<&str>, peak: u64| json!({"width": width, "height": height, "codecString": codec_string, "bitRate": peak});
+    let best = decision
+        .video
+        .iter()
+        .map(|video| quality(video.shown, video.codec_string.as_deref(), video.rate.peak));
+    let lower = decision.lower.iter().map(|lower| {
+        let size = (lower.target.width, lower.target.height);
+        quality(size, Some(&lower.codec_string), lower.rate.peak)
+    });
+    best.chain(lower).collect()
 }
 
 fn sound(audio: &AudioDecision, mode: Mode) -> Value {

@@ -2,28 +2,55 @@
 
 use proptest::prelude::*;
 
+use ether_media::Rational;
+use ether_media::decision::BitRate;
+
 use super::*;
+use crate::presentation::{Heard, Text};
 
 const FILM: Rational = Rational {
     num: 24_000,
     den: 1_001,
 };
 
+fn rate(average: u64, peak: u64) -> BitRate {
+    BitRate { average, peak }
+}
+
+fn picture(height: u32, peak: u64) -> Shown {
+    Shown {
+        codec: "avc1.640028".into(),
+        width: height * 16 / 9,
+        height,
+        frame_rate: Some(FILM),
+        range: MasteringKind::Sdr,
+        rate: rate(peak / 2, peak),
+    }
+}
+
+fn sound(name: &str, codec: &str) -> Heard {
+    Heard {
+        codec: codec.into(),
+        name: name.into(),
+        language: Some("de".into()),
+        channels: Some(6),
+        rate: rate(100_000, 200_000),
+        sample_rate: Some(48_000),
+        grid: None,
+    }
+}
+
 fn presentation<'a>(timeline: &'a Timeline, container: Packaging) -> Presentation<'a> {
     Presentation {
         timeline,
         container,
         independent: true,
-        codecs: vec!["avc1.640028".into(), "mp4a.40.2".into()],
-        peak: 9_000_000,
-        average: 4_700_000,
-        picture: Some(Shown {
-            width: 1280,
-            height: 720,
-            frame_rate: Some(FILM),
-            range: MasteringKind::Sdr,
-        }),
+        apart: false,
+        pictures: vec![picture(720, 8_000_000)],
+        sounds: vec![sound("de", "mp4a.40.2")],
+        texts: Vec::new(),
         start: None,
+        session: "s1",
         grant: "gr_AN-t",
     }
 }
@@ -117,28 +144,79 @@ fn sparse_keyframes_are_declared_as_long_as_they_are() {
     assert_eq!((parsed.target, parsed.micros.len()), (20, 6));
 }
 
+fn twenty_seconds() -> Timeline {
+    Timeline::grid(Ticks::ZERO, Ticks(90_000 * 20), Ticks(540_000), None).unwrap()
+}
+
 #[test]
 fn the_multivariant_playlist_says_what_a_player_chooses_by() {
-    let timeline = Timeline::grid(Ticks::ZERO, Ticks(90_000 * 20), Ticks(540_000), None).unwrap();
+    let timeline = twenty_seconds();
     let text = multivariant(&presentation(&timeline, Packaging::Fmp4));
+    // 8.2 Mbit/s and 4.1 on average, with three parts of a hundred and two streams' headers.
     assert_eq!(
         text,
         "#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-INDEPENDENT-SEGMENTS\n\
-         #EXT-X-STREAM-INF:BANDWIDTH=9000000,AVERAGE-BANDWIDTH=4700000,CODECS=\"avc1.640028,mp4a.40.2\",\
+         #EXT-X-STREAM-INF:BANDWIDTH=8478000,AVERAGE-BANDWIDTH=4255000,CODECS=\"avc1.640028,mp4a.40.2\",\
          RESOLUTION=1280x720,FRAME-RATE=23.976,CLOSED-CAPTIONS=NONE\n0/index.m3u8?grant=gr_AN-t\n"
     );
 }
 
 #[test]
+fn qualities_and_sounds_are_told_apart_and_belong_together() {
+    let timeline = twenty_seconds();
+    let mut several = presentation(&timeline, Packaging::Fmp4);
+    several.apart = true;
+    several.pictures.push(picture(360, 800_000));
+    let mut surround = sound("Regie \"alt\"\n", "ac-3");
+    (surround.language, surround.channels) = (None, None);
+    surround.rate = rate(400_000, 500_000);
+    several.sounds.push(surround);
+    several.texts.push(Text {
+        stream: 4,
+        name: "en".into(),
+        language: Some("en".into()),
+        default: true,
+        forced: false,
+        hearing_impaired: false,
+    });
+    let text = multivariant(&several);
+    let lines: Vec<&str> = text.lines().skip(3).collect();
+    assert_eq!(
+        lines[..3],
+        [
+            "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"sound\",NAME=\"de\",LANGUAGE=\"de\",DEFAULT=YES,AUTOSELECT=YES,\
+             CHANNELS=\"6\",URI=\"2/index.m3u8?grant=gr_AN-t\"",
+            "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"sound\",NAME=\"Regie 'alt' \",DEFAULT=NO,AUTOSELECT=YES,\
+             URI=\"3/index.m3u8?grant=gr_AN-t\"",
+            "#EXT-X-MEDIA:TYPE=SUBTITLES,GROUP-ID=\"text\",NAME=\"en\",LANGUAGE=\"en\",DEFAULT=YES,\
+             AUTOSELECT=YES,FORCED=NO,URI=\"subtitles/4/index.m3u8?grant=gr_AN-t\"",
+        ]
+    );
+    for (n, variant) in lines[3..].chunks(2).enumerate() {
+        assert!(
+            variant[0].contains("CODECS=\"avc1.640028,mp4a.40.2,ac-3\""),
+            "{variant:?}"
+        );
+        assert!(variant[0].contains(",AUDIO=\"sound\",SUBTITLES=\"text\",CLOSED-CAPTIONS=NONE"));
+        assert_eq!(variant[1], format!("{n}/index.m3u8?grant=gr_AN-t"));
+    }
+    // The thickest sound counts: 800 and 500 kbit/s.
+    assert!(text.contains(":BANDWIDTH=1371000,"), "{text}");
+}
+
+#[test]
 fn wide_dynamic_range_and_sound_alone_are_declared() {
-    let timeline = Timeline::grid(Ticks::ZERO, Ticks(90_000 * 20), Ticks(540_000), None).unwrap();
+    let timeline = twenty_seconds();
     let mut hdr = presentation(&timeline, Packaging::Fmp4);
-    hdr.picture.as_mut().unwrap().range = MasteringKind::Hlg;
+    hdr.pictures[0].range = MasteringKind::Hlg;
     assert!(multivariant(&hdr).contains(",VIDEO-RANGE=HLG,"));
-    hdr.picture = None;
+    hdr.pictures.clear();
     hdr.independent = false;
     let sound = multivariant(&hdr);
     assert!(!sound.contains("RESOLUTION") && !sound.contains("INDEPENDENT") && !sound.contains("CAPTIONS"));
+    hdr.apart = true;
+    let sounds = multivariant(&hdr);
+    assert!(sounds.contains(",AUDIO=\"sound\"\n0/index.m3u8"), "{sounds}");
 }
 
 #[test]
