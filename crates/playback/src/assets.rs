@@ -45,7 +45,7 @@ const FILES: &[Asset] = &[
     asset!("tune.js"),
     asset!("vendor/hls.js-LICENSE.txt"),
     asset!("vendor/hls.js-NOTICE.txt"),
-    asset!("vendor/hls.light.min.js"),
+    asset!("vendor/hls.min.js"),
     asset!("watch.js"),
 ];
 

@@ -17,9 +17,9 @@ use crate::auth::Principal;
 use crate::grant::{Grant, GrantKeys, GrantScope, Surface};
 use crate::lifecycle::{EndReason, LifeLimits, Lifecycle};
 use crate::part::Part;
-use crate::plan::{Plan, PlanError};
+use crate::plan::{Making, Plan, PlanError};
 use crate::playback::{Activity, Dates, Playback, Shared, Task, TaskReport};
-use crate::ports::{Capacity, CapacityRefusal, Library, LibraryError};
+use crate::ports::{Capacity, CapacityRefusal, ItemDetail, Library, LibraryError};
 use crate::works::{Identity, Works};
 
 /// Messages that wait for one playback's task.
@@ -255,20 +255,7 @@ impl Playbacks {
 
     async fn make(&self, principal: &Principal, wish: &NewPlayback) -> Result<Arc<Playback>, CreateError> {
         let item = Arc::new(self.library.item(wish.item.clone()).await?);
-        let plan = Plan::new(
-            &item,
-            &wish.client,
-            &wish.wishes,
-            wish.start,
-            self.encoder.capabilities(),
-        )?;
-        if let Some(making) = &plan.making {
-            self.encoder
-                .supports(&making.request)
-                .map_err(|unsupported| CreateError::Plan(PlanError::Unsupported(unsupported)))?;
-            self.capacity.admits(making.units)?;
-        }
-
+        let plan = self.plan(&item, wish)?;
         let id = PlaybackId::random().map_err(|_| CreateError::NoRandomness)?;
         let created_at = self.clock.now();
         let life = (plan.decision.timeline.end().to_duration() + self.limits.margin).min(self.limits.longest);
@@ -338,6 +325,35 @@ impl Playbacks {
             displaced.seal(EndReason::Displaced);
         }
         Ok(playback)
+    }
+
+    /// What is done for `wish`. A ladder that is more than the whole machine is given up: one quality of a film that
+    /// plays is better than several that nobody else can watch anything beside.
+    fn plan(&self, item: &ItemDetail, wish: &NewPlayback) -> Result<Plan, CreateError> {
+        let plan = self.admitted(item, wish, &wish.wishes)?;
+        let limit = self.capacity.usage().limit.milli_slots;
+        let ladder = !plan.decision.lower.is_empty();
+        let beyond = |making: &Making| making.units.milli_slots > limit;
+        if ladder && plan.making.as_ref().is_some_and(beyond) {
+            let one = Wishes {
+                ladder: false,
+                ..wish.wishes
+            };
+            return self.admitted(item, wish, &one);
+        }
+        Ok(plan)
+    }
+
+    fn admitted(&self, item: &ItemDetail, wish: &NewPlayback, wishes: &Wishes) -> Result<Plan, CreateError> {
+        let capabilities = self.encoder.capabilities();
+        let plan = Plan::new(item, &wish.client, wishes, wish.start, capabilities)?;
+        if let Some(making) = &plan.making {
+            self.encoder
+                .supports(&making.request)
+                .map_err(|unsupported| CreateError::Plan(PlanError::Unsupported(unsupported)))?;
+            self.capacity.admits(making.units)?;
+        }
+        Ok(plan)
     }
 
     /// The playback `id`, ended ones included for as long as they are remembered.

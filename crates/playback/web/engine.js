@@ -3,13 +3,15 @@
 
 import { ApiError, refusal } from "./api.js";
 
-const LIBRARY = "/assets/vendor/hls.light.min.js";
+const LIBRARY = "/assets/vendor/hls.min.js";
 /** A segment is held back for at most 8 s by the server; anything slower than this is lost. */
 const FIRST_BYTE_MS = 20_000;
 const RETRIES = 12;
 /** A browser's own HLS takes "not ready yet" for the end: loaded anew this often without a step forward. */
 const RELOADS = 6;
 const RELOAD_MS = 1_000;
+/** What a line is taken to carry before anything was measured: starting low would start another encoder soon. */
+const FIRST_ESTIMATE = 20_000_000;
 
 /**
  * "native" or "mse", or null if this browser has neither. Media Source is preferred where both exist, for it
@@ -27,7 +29,9 @@ export function choosePlayer(video, wanted = null) {
 }
 
 /**
- * Starts loading `url`. Returns `{ name, retry(), detach() }`. `onWaiting(error or null)`: loading is being
+ * Starts loading `url`. Returns `{ name, retry(), detach(), hear(n), show(height) }`: the last two switch to the
+ * sound with that place in the playlist and to the quality of that height (null leaves it to the player), and say
+ * whether they did; where they did not, only a new playback helps. `onWaiting(error or null)`: loading is being
  * tried again, or goes on; `onFailure(error)`: it has stopped until `retry()` or `detach()`. Loading anew pauses:
  * whoever wants it to play says so again when it can.
  */
@@ -74,6 +78,8 @@ function attachNative({ video, url, isFile, startSeconds, onWaiting, onFailure }
   return {
     name: isFile ? "the browser, from the file" : "the browser's own HLS",
     retry: reload,
+    hear: () => false,
+    show: () => false,
     detach() {
       live.abort();
       empty(video);
@@ -121,6 +127,10 @@ function attachMse({ Hls, video, url, startSeconds, onWaiting, onFailure }) {
     maxBufferLength: 30,
     maxMaxBufferLength: 60,
     backBufferLength: 60,
+    capLevelToPlayerSize: true,
+    abrEwmaDefaultEstimate: FIRST_ESTIMATE,
+    abrEwmaDefaultEstimateMax: FIRST_ESTIMATE,
+    testBandwidth: false,
     manifestLoadPolicy: policy,
     playlistLoadPolicy: policy,
     fragLoadPolicy: policy,
@@ -159,6 +169,19 @@ function attachMse({ Hls, video, url, startSeconds, onWaiting, onFailure }) {
     retry() {
       if (hls.levels.length === 0) hls.loadSource(url);
       else hls.startLoad(video.currentTime || startSeconds);
+    },
+    hear(n) {
+      if (!hls.audioTracks[n]) return false;
+      hls.audioTrack = n;
+      return true;
+    },
+    show(height) {
+      const level = height === null ? -1 : hls.levels.findIndex((each) => each.height === height);
+      if (height !== null && level < 0) return false;
+      // The viewer's word counts whatever the size of the player.
+      hls.autoLevelCapping = -1;
+      hls.nextLevel = level;
+      return true;
     },
     detach() {
       hls.destroy();

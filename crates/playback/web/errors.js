@@ -30,7 +30,6 @@ const WORDS = {
   length_unknown: ["The file does not say how long it is", "It may be damaged, or still being written. Repackaging it (with ffmpeg -c copy) mends this.", Mend.LIBRARY],
   cannot_cut: ["The file cannot be cut into parts to send", "Repackaging it (with ffmpeg -c copy) may mend this.", Mend.LIBRARY],
   start_past_end: ["That is past the end", "Start it from the beginning.", Mend.NONE],
-  tone_mapping_missing: ["This HDR film cannot be shown here yet", "As it is, it needs an HDR screen and a browser that plays its format, which is HEVC more often than not. One or both are missing here, and the server cannot convert HDR pictures yet.", Mend.LIBRARY],
   encoder_lacks: ["The server's FFmpeg lacks something for this file", "Install a complete FFmpeg on the server.", Mend.LIBRARY],
   encoder_unsupported: ["The server cannot convert this file that way", "Choose another quality.", Mend.RETRY],
 

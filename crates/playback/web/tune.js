@@ -10,12 +10,19 @@ const STEPS = [
 ];
 const LOOK_MS = 2_000;
 
-/** The qualities that make sense for an item, each with the part of the request that asks for it. */
-export function qualities(item) {
+/**
+ * The qualities that make sense for an item, each with the part of the request that asks for it. `ladder` are
+ * those that the running playback switches between by itself, where it has several.
+ */
+export function qualities(item, ladder = []) {
   const picture = (item.streams ?? []).find((stream) => stream.kind === "video" && !stream.still);
-  const list = [{ id: "auto", name: "Automatic", hint: "As good as this browser can show", request: {} }];
+  const list = [{ id: "auto", name: "Automatic", hint: "As good as this browser can show", request: { ladder: true } }];
   if (!picture) return list;
   list.push({ id: "original", name: "Original", hint: "Never convert the picture", request: { video: "copy" } });
+  if (ladder.length > 1) {
+    for (const { height, bitRate } of ladder) list.push({ id: String(height), name: `${height}p`, hint: `up to ${rate(bitRate)}`, request: { maxHeight: height } });
+    return list;
+  }
   const short = Math.min(picture.width ?? item.width ?? 0, picture.height ?? item.height ?? 0);
   for (const [height, maxBitrate] of STEPS) {
     if (height < short) list.push({ id: String(height), name: `${height}p`, hint: `up to ${rate(maxBitrate)}`, request: { maxHeight: height, maxBitrate } });
@@ -28,7 +35,7 @@ export class TuneDialog {
   #player;
   #timer = 0;
 
-  /** `player`: `item`, `quality`, `audio`, `decision`, `numbers()`, `lookAtSession()`, `choose({quality, audio})`. */
+  /** `player`: `item`, `quality`, `audio`, `decision`, `ladder`, `numbers()`, `lookAtSession()`, `choose({quality, audio})`. */
   constructor(player) {
     this.#player = player;
     this.#dialog.addEventListener("close", () => clearTimeout(this.#timer));
@@ -55,8 +62,8 @@ export class TuneDialog {
   }
 
   #fill() {
-    const { item, quality, decision } = this.#player;
-    byId("quality-list").replaceChildren(...qualities(item).map((each) =>
+    const { item, quality, decision, ladder } = this.#player;
+    byId("quality-list").replaceChildren(...qualities(item, ladder).map((each) =>
       choice("quality", each.id, each.name, each.hint, each.id === quality, () => this.#player.choose({ quality: each.id }))));
     const tracks = (item.streams ?? []).filter((stream) => stream.kind === "audio");
     const heard = this.#player.audio ?? decision?.audio?.stream ?? (tracks.find((track) => track.default) ?? tracks[0])?.index;

@@ -38,6 +38,7 @@ export class WatchView {
   #wantsPlay = false;
   #doom = null; // a failure that the picture has not come to yet
   #retries = 0;
+  #ladder = []; // the qualities that were last offered together: their names stay good for the next playback
   #gaveUp = false; // the curtain says that the server cannot be reached
   #retryTimer = 0;
 
@@ -137,12 +138,31 @@ export class WatchView {
     location.hash = "#/";
   }
 
-  /** Another quality or audio track: a new playback from the same place. */
+  /** Another quality or audio track: the player switches where it can, else a new playback from the same place. */
   choose({ quality = this.quality, audio = this.audio }) {
     if (quality === this.quality && audio === this.audio) return;
+    const switched = this.#switch(quality, audio);
     this.quality = quality;
     this.audio = audio;
-    if (this.#playback) this.#restart();
+    if (this.#playback && !switched) this.#restart();
+  }
+
+  #switch(quality, audio) {
+    if (!this.#engine || !this.#playback || this.#playback.lost) return false;
+    if (audio !== this.audio) {
+      const sounds = this.decision?.sounds ?? [];
+      const place = sounds.findIndex((sound) => sound.stream === audio);
+      if (sounds.length < 2 || place < 0 || !this.#engine.hear(place)) return false;
+    }
+    if (quality === this.quality) return true;
+    const offered = this.decision?.qualities ?? [];
+    if (quality === "auto") return offered.length > 1 && this.#engine.show(null);
+    return offered.some(({ height }) => String(height) === quality) && this.#engine.show(Number(quality));
+  }
+
+  /** The qualities that the item was last offered in together. */
+  get ladder() {
+    return this.#ladder;
   }
 
   /** The server's view of the playback, or null when there is none to be had. */
@@ -186,6 +206,7 @@ export class WatchView {
         return;
       }
       this.#playback = playback;
+      if (playback.decision.qualities?.length > 1) this.#ladder = playback.decision.qualities;
       this.#showDecision();
       const engine = await attach({
         video: this.#video,
@@ -214,7 +235,7 @@ export class WatchView {
   }
 
   #request(seconds) {
-    const quality = qualities(this.item).find((each) => each.id === this.quality)?.request ?? {};
+    const quality = qualities(this.item, this.#ladder).find((each) => each.id === this.quality)?.request ?? {};
     const request = {
       item: this.item.id,
       protocol: "hls",
@@ -468,6 +489,7 @@ export class WatchView {
     this.item = null;
     this.quality = "auto";
     this.audio = null;
+    this.#ladder = [];
     this.#at = 0;
     this.#started = false;
     this.#curtain.hide();

@@ -97,22 +97,23 @@ test("a file that the browser plays by itself is sent as it is, and seeks", asyn
   await stopAndSeeNothingLeft(viewer);
 });
 
-test("another audio track is heard from the same place", async () => {
+test("another audio track is heard from the same place, in the same session", async () => {
   const viewer = await openViewer(browser, server);
   const item = await server.item("three-languages.mkv");
-  const { streams } = (await server.api("GET", `/ether/api/items/${item.id}`)).body;
-  const [, , japanese] = streams.filter((stream) => stream.kind === "audio");
   await viewer.watch(item.id);
   await viewer.shows(2, 2);
   await viewer.page.keyboard.press("i");
-  const asked = viewer.page.waitForRequest((request) => request.method() === "POST" && request.url().endsWith("/ether/api/sessions"));
+  const asked = [];
+  viewer.page.on("request", (request) => {
+    if (request.method() === "POST" && request.url().endsWith("/ether/api/sessions")) asked.push(request.url());
+  });
   await viewer.page.locator("#audio-list").getByText("Japanese").click();
-  assert.equal((await asked).postDataJSON().audio, japanese.index);
   await viewer.page.keyboard.press("Escape");
   await viewer.shows(2, 5);
   // 300, 600 and 900 Hz tell the tracks apart.
   const pitch = await heardPitch(viewer);
   assert.ok(Math.abs(pitch - 900) < 60, `the Japanese track is a tone of 900 Hz, heard was ${pitch} Hz`);
+  assert.deepEqual(asked, [], "nothing is asked for anew");
   await stopAndSeeNothingLeft(viewer);
 });
 

@@ -165,7 +165,7 @@ fn attribute(list: &str, name: &str) -> String {
 }
 
 /// Splits an attribute list; commas in quotes are none.
-fn split(list: &str) -> Vec<(String, String)> {
+pub(crate) fn split(list: &str) -> Vec<(String, String)> {
     let (mut pairs, mut rest) = (Vec::new(), list);
     while !rest.is_empty() {
         let (name, after) = rest.split_once('=').expect("a value");

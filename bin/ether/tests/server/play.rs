@@ -33,9 +33,13 @@ impl<'a> Play<'a> {
         Self::of(server, created).await
     }
 
-    /// Asks for the film `file` with `wish`.
+    /// Asks for the film `file` with `wish`, and for one sound where it does not say otherwise: with several,
+    /// picture and sound come apart.
     pub(crate) async fn ask(server: &Server, file: &str, mut wish: Value) -> Answer {
         wish["item"] = server.film(file).await["id"].clone();
+        if wish.get("sounds").is_none() {
+            wish["sounds"] = json!("one");
+        }
         server.api(Method::POST, "/ether/api/sessions", Some(&wish)).await
     }
 
@@ -97,14 +101,7 @@ impl<'a> Play<'a> {
     }
 
     async fn patiently(&self, address: &str) -> Answer {
-        for _ in 1..TRIES {
-            let answer = self.server.get(address).await;
-            if answer.status != 503 || answer.code() != "not_ready" {
-                return answer;
-            }
-            sleep(Duration::from_secs(answer.header("retry-after").parse().unwrap())).await;
-        }
-        self.server.get(address).await
+        patiently(self.server, address).await
     }
 
     /// The bytes of segment `n`.
@@ -182,6 +179,18 @@ impl<'a> Play<'a> {
     }
 }
 
+/// Asks for `address` again for as long as it is not ready, as players do.
+pub(crate) async fn patiently(server: &Server, address: &str) -> Answer {
+    for _ in 1..TRIES {
+        let answer = server.get(address).await;
+        if answer.status != 503 || answer.code() != "not_ready" {
+            return answer;
+        }
+        sleep(Duration::from_secs(answer.header("retry-after").parse().unwrap())).await;
+    }
+    server.get(address).await
+}
+
 /// Media that was fetched, as one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Taken {
@@ -206,10 +215,15 @@ impl Taken {
 }
 
 /// Resolves an address relative to the one it was read from.
-fn join(base: &str, relative: &str) -> String {
+pub(crate) fn join(base: &str, relative: &str) -> String {
     let path = base.split('?').next().unwrap_or_default();
-    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-    format!("{folder}/{relative}")
+    let mut folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let mut rest = relative;
+    while let Some(up) = rest.strip_prefix("../") {
+        folder = folder.rsplit_once('/').map_or("", |(folder, _)| folder);
+        rest = up;
+    }
+    format!("{folder}/{rest}")
 }
 
 fn own((before, after): (&str, &str)) -> (String, String) {

@@ -240,6 +240,7 @@ const ITEM: &str = "/ether/api/items/{id}";
 const SESSIONS: &str = "/ether/api/sessions";
 const SESSION: &str = "/ether/api/sessions/{id}";
 const MULTIVARIANT: &str = "/sessions/media/{sid}/index.m3u8";
+const MANIFEST: &str = "/ether/api/sessions/{id}/start.mpd";
 const MEDIA: &str = "/sessions/media/{sid}/{representation}/{resource}";
 const PART: &str = "/library/parts/{part}/{stamp}/{name}";
 
@@ -255,6 +256,7 @@ async fn what_is_promised_is_answered_and_what_is_answered_is_promised() {
     library(&mut contract, &bed).await;
     sessions(&mut contract, &bed).await;
     media(&mut contract, &bed).await;
+    manifest(&mut contract, &bed).await;
     parts(&mut contract, &bed).await;
     sign_in(&mut contract, &bed).await;
     bed.library
@@ -370,7 +372,7 @@ async fn sessions(contract: &mut Contract, bed: &Bed) {
         (400, "nonsense"),
         (404, r#"{"item":"none"}"#),
         (422, r#"{"item":"film0","audio":9}"#),
-        (501, r#"{"item":"film0","protocol":"dash"}"#),
+        (501, r#"{"item":"film0","subtitle":2}"#),
     ] {
         contract.hold(SESSIONS, "POST", status, &bed.owner("POST", SESSIONS, body).await);
     }
@@ -502,6 +504,43 @@ async fn media(contract: &mut Contract, bed: &Bed) {
     .await;
     contract.hold(MEDIA, "GET", 410, &bed.get(&segment).await);
     contract.hold(MULTIVARIANT, "GET", 410, &bed.get(url).await);
+}
+
+/// What DASH has of its own, and what each protocol has not.
+async fn manifest(contract: &mut Contract, bed: &Bed) {
+    let dash = format!("{{\"item\":\"{FILM}\",\"protocol\":\"dash\"}}");
+    let created = bed.owner("POST", SESSIONS, &dash).await;
+    contract.hold(SESSIONS, "POST", 201, &created);
+    let (session, other) = (created.json(), bed.session("").await);
+    let url = session["url"].as_str().unwrap();
+    let (bare, grant) = url.split_once('?').unwrap();
+    let (playlist, foreign) = other["url"].as_str().unwrap().split_once('?').unwrap();
+    contract.hold(MANIFEST, "GET", 200, &bed.get(url).await);
+    let ranged = [("Range", "bytes=0-9")];
+    contract.hold(MANIFEST, "GET", 206, &bed.send("GET", url, &ranged, "").await);
+    contract.hold(MANIFEST, "HEAD", 200, &bed.send("HEAD", url, &[], "").await);
+    contract.hold(MANIFEST, "GET", 401, &bed.get(bare).await);
+    contract.hold(MANIFEST, "GET", 403, &bed.get(&format!("{bare}?{foreign}")).await);
+    let id = |session: &Value| session["id"].as_str().unwrap().to_owned();
+    let crossed = bare.replace(&id(&session), &id(&other));
+    contract.hold(
+        MANIFEST,
+        "GET",
+        404,
+        &bed.get(&format!("{crossed}?{foreign}")).await,
+    );
+    let crossed = playlist.replace(&id(&other), &id(&session));
+    contract.hold(
+        MULTIVARIANT,
+        "GET",
+        404,
+        &bed.get(&format!("{crossed}?{grant}")).await,
+    );
+    let sound = format!("/sessions/media/{}/1/0.m4s?{grant}", id(&session));
+    contract.hold(MEDIA, "HEAD", 200, &bed.send("HEAD", &sound, &[], "").await);
+    bed.owner("DELETE", &format!("{SESSIONS}/{}", id(&session)), "")
+        .await;
+    contract.hold(MANIFEST, "GET", 410, &bed.get(url).await);
 }
 
 async fn parts(contract: &mut Contract, bed: &Bed) {

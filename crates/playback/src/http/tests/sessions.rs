@@ -81,10 +81,11 @@ async fn bad_wishes_are_named() {
         (r#"{"item":"none"}"#, 404, "no_such_item"),
         (r#"{"item":"../../etc/passwd"}"#, 404, "no_such_item"),
         (
-            r#"{"item":"film0","protocol":"dash"}"#,
-            501,
-            "protocol_not_offered",
+            r#"{"item":"film0","protocol":"dash","container":"ts"}"#,
+            400,
+            "malformed",
         ),
+        (r#"{"item":"film0","sounds":"two"}"#, 400, "malformed"),
         (r#"{"item":"film0","protocol":"gopher"}"#, 400, "malformed"),
         (r#"{"item":"film0","subtitle":2}"#, 501, "subtitles_not_offered"),
         (r#"{"item":"film0","segmentSeconds":0.5}"#, 400, "malformed"),
@@ -227,7 +228,8 @@ async fn what_no_encoder_here_can_do_is_refused_before_it_is_tried() {
         .await;
     assert_eq!(
         (reply.status.as_u16(), reply.code()),
-        (422, "tone_mapping_missing".into())
+        (422, "encoder_lacks".into()),
+        "whether it can be mapped is the encoder's word"
     );
     let mut unindexed = facts(film_picture(640, 360), 60);
     unindexed.keyframes = None;
@@ -408,4 +410,80 @@ async fn an_item_tells_its_streams_keeps_its_place_and_has_a_picture() {
             .code(),
         "no_picture"
     );
+}
+
+#[tokio::test]
+async fn dash_has_a_manifest_and_representations_and_no_playlist() {
+    let bed = Bed::new().await;
+    let body = r#"{"item":"film0","protocol":"dash","video":"encode","ladder":true}"#;
+    let reply = bed.owner("POST", "/ether/api/sessions", body).await;
+    assert_eq!(reply.status.as_u16(), 201, "{}", reply.text());
+    let session = reply.json();
+    let decision = &session["decision"];
+    assert_eq!(
+        (&decision["protocol"], &decision["container"]),
+        (&"dash".into(), &"fmp4".into())
+    );
+    let (qualities, sounds) = (
+        decision["qualities"].as_array().unwrap(),
+        decision["sounds"].as_array().unwrap(),
+    );
+    assert!(qualities.len() > 1 && sounds.len() == 1, "{decision:#}");
+    assert_eq!(qualities[0]["height"], decision["video"]["height"]);
+    let url = session["url"].as_str().unwrap();
+    let manifest = bed.get(url).await;
+    assert_eq!(manifest.header("content-type"), Some("application/dash+xml"));
+    assert_eq!(manifest.header("cache-control"), Some("no-store"));
+    let (before, grant) = url.split_once("/start.mpd").unwrap();
+    let id = before.rsplit('/').next().unwrap();
+    let media = |rest: &str| format!("/sessions/media/{id}/{rest}{grant}");
+    let last = qualities.len();
+    let head = bed.send("HEAD", &media(&format!("{last}/0.m4s")), &[], "").await;
+    assert_eq!(
+        (head.status.as_u16(), head.header("content-type")),
+        (200, Some("audio/mp4"))
+    );
+    for absent in [
+        "index.m3u8".to_owned(),
+        "0/index.m3u8".to_owned(),
+        format!("{}/0.m4s", last + 1),
+        "00/0.m4s".to_owned(),
+    ] {
+        assert_eq!(bed.get(&media(&absent)).await.status.as_u16(), 404, "{absent}");
+    }
+    assert_eq!(bed.encoder.started(), 0, "looking starts nothing");
+    assert_eq!(bed.get(&media("1/header")).await.status.as_u16(), 200);
+}
+
+#[tokio::test]
+async fn a_small_machine_makes_one_quality_where_it_cannot_make_several() {
+    let body = r#"{"item":"film0","video":"encode","ladder":true}"#;
+    let qualities = async |bed: &Bed| {
+        let reply = bed.owner("POST", "/ether/api/sessions", body).await;
+        assert_eq!(reply.status.as_u16(), 201, "{}", reply.text());
+        reply.json()["decision"]["qualities"].as_array().unwrap().len()
+    };
+    let large = Bed::new().await;
+    assert!(qualities(&large).await > 1);
+    let one = r#"{"item":"film0","video":"encode"}"#;
+    let created = large.owner("POST", "/ether/api/sessions", one).await.json();
+    assert_eq!(created["decision"]["qualities"].as_array().unwrap().len(), 1);
+    // What one quality of the film is charged, and not a bit more.
+    let film = large
+        .library
+        .items
+        .lock()
+        .unwrap()
+        .values()
+        .next()
+        .unwrap()
+        .clone();
+    let wishes = ether_media::decision::Wishes {
+        video: ether_media::decision::Force::Encode,
+        ..Default::default()
+    };
+    let decision = ether_media::decision::decide(&film.facts, &Default::default(), &wishes).unwrap();
+    let charged = crate::cost::units(&film.facts, &decision);
+    let small = Bed::with(|setup| setup.capacity.milli_slots = charged.milli_slots).await;
+    assert_eq!(qualities(&small).await, 1);
 }
