@@ -9,13 +9,9 @@ mod cases;
 #[cfg(test)]
 mod command_line;
 #[cfg(test)]
-mod dash;
-#[cfg(test)]
 mod films;
 #[cfg(test)]
 mod hls;
-#[cfg(test)]
-mod ladders;
 #[cfg(test)]
 mod owned;
 #[cfg(test)]
