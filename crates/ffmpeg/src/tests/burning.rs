@@ -75,6 +75,22 @@ async fn cues_stand_where_they_should_after_any_seek() {
     }
 }
 
+/// A picture subtitle that stands already when a run begins was stored before the keyframe that the run begins to
+/// read at.
+#[tokio::test]
+async fn a_cue_that_began_before_the_keyframe_is_there() {
+    for studio in studios().await {
+        let words = format!(
+            "-i {} -map 0:v -map 0:s -vf scale=320:180 -c:v libx264 -preset ultrafast -g 10 -c:s copy",
+            super::film::clip("pgs-cues.mkv").display()
+        );
+        let film = film(&studio, "often.mkv", &words).await;
+        let execution = studio.start_request(&film, burned(&film), 64 << 20).await;
+        assert_eq!(stands(&studio, &*execution, 41).await, (true, true));
+        execution.retire().await.unwrap();
+    }
+}
+
 /// One drawing serves all qualities.
 #[tokio::test]
 async fn every_quality_has_the_cue() {

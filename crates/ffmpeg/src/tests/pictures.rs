@@ -191,6 +191,11 @@ async fn a_film_that_changes_its_size_and_its_channels_plays_on() {
         let film = Film::open(path);
         let shapes = in_order(&studio, &film, (160, 90), 5).await;
         assert!(shapes.iter().all(|s| s.pictures.len() >= 24), "pictures are lost");
+        let counts: Vec<usize> = shapes.iter().map(|s| s.sounds.len()).collect();
+        assert!(
+            counts.iter().all(|n| (46..=48).contains(n)),
+            "pieces of sound a second: {counts:?}"
+        );
     }
 }
 
