@@ -76,16 +76,16 @@ async fn cues_stand_where_they_should_after_any_seek() {
 }
 
 /// A picture subtitle that stands already when a run begins was stored before the keyframe that the run begins to
-/// read at. Matroska's index may lead back to it; a transport stream of DVB has none.
+/// read at. Matroska's index may lead back to it; a transport stream has none.
 #[tokio::test]
 async fn a_cue_that_began_before_the_keyframe_is_there() {
     for studio in studios().await {
         let words = format!(
-            "-i {} -map 0:v -map 0:s -vf scale=320:180 -c:v libx264 -preset ultrafast -g 10 -c:s dvbsub \
-             -f mpegts",
+            "-i {} -map 0:v -map 0:s -vf scale=320:180 -c:v libx264 -preset ultrafast -g 10 -c:s copy \
+             -mpegts_m2ts_mode 1 -f mpegts",
             super::film::clip("pgs-cues.mkv").display()
         );
-        let film = film(&studio, "often.ts", &words).await;
+        let film = film(&studio, "often.m2ts", &words).await;
         let execution = studio.start_request(&film, burned(&film), 64 << 20).await;
         assert_eq!(stands(&studio, &*execution, 41).await, (true, true));
         execution.retire().await.unwrap();
