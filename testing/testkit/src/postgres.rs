@@ -4,8 +4,9 @@
 //! nothing but a Unix socket in its own directory, and dies with the test: it is stopped when the value is
 //! dropped, and by a parent-death signal when the test process is killed instead.
 //!
-//! Where the binaries of a major version are not installed, [`Server::start`] says so and returns `None`;
-//! `scripts/postgres.sh` installs 14, 16 and 17, and 15 is Debian's.
+//! Where the binaries of a major version are not installed, [`Server::start`] says so on the terminal and returns
+//! `None`, and under `CI=true` it fails its test: a suite that skips what it is for must not look like one that
+//! passed. `scripts/postgres.sh` installs 14, 16 and 17, and 15 is Debian's.
 
 #![allow(
     clippy::unwrap_used,
@@ -64,10 +65,10 @@ impl Server {
     /// Starts a server of `major`, or says why that is not possible here and returns `None`.
     ///
     /// # Panics
-    /// Where the binaries are there and the server does not come up.
+    /// Where the binaries are there and the server does not come up, and where they are not there under `CI=true`.
     pub fn start(major: u32, durability: Durability) -> Option<Self> {
         let Some(bin) = binaries(major) else {
-            println!("skipped: PostgreSQL {major} is not installed (scripts/postgres.sh)");
+            missing(major, std::env::var("CI").is_ok_and(|ci| ci == "true" || ci == "1"));
             return None;
         };
         let user = unprivileged();
@@ -275,6 +276,22 @@ impl Drop for Server {
     }
 }
 
+/// Says that `major` is not here, past any runner that keeps what a passing test prints to itself.
+///
+/// # Panics
+/// Where it `must` be here.
+fn missing(major: u32, must: bool) {
+    let what = format!(
+        "SKIPPED: PostgreSQL {major} is not installed, and nothing is tested on it (scripts/postgres.sh)"
+    );
+    assert!(!must, "{what}");
+    println!("{what}");
+    if let Ok(mut terminal) = File::options().write(true).open("/dev/tty") {
+        // Whoever has no terminal has the line above.
+        let _ = writeln!(terminal, "{what}");
+    }
+}
+
 /// Where the binaries of `major` are: what `scripts/postgres.sh` installed, else Debian's.
 fn binaries(major: u32) -> Option<PathBuf> {
     let target = target();
@@ -414,6 +431,12 @@ fn command(program: &str) -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[should_panic(expected = "PostgreSQL 13 is not installed")]
+    fn a_major_that_is_missing_where_it_must_not_be_fails() {
+        missing(13, true);
+    }
 
     #[test]
     fn a_crashed_server_comes_back_with_what_was_committed() {

@@ -33,8 +33,9 @@ if fresh:
     )
     db.executescript(
         f"""
-        CREATE TABLE meta (id BIGINT NOT NULL PRIMARY KEY, revision BIGINT, total BIGINT, retired BIGINT);
-        INSERT INTO meta VALUES (1, 0, 0, 0);
+        CREATE TABLE meta (id BIGINT NOT NULL PRIMARY KEY, cluster TEXT, revision BIGINT, total BIGINT,
+            retired BIGINT, ceiling BIGINT, clock BIGINT);
+        INSERT INTO meta VALUES (1, 'bench', 0, 0, 0, NULL, 0);
         CREATE TABLE pools (scope TEXT, role TEXT, capacity BIGINT, used BIGINT, PRIMARY KEY (scope, role));
         INSERT INTO pools VALUES ('slots', 'transcode', 1000000, 0), ('scratch', 'transcode', 1000000, 0);
         CREATE TABLE targets (target TEXT NOT NULL PRIMARY KEY, boot TEXT, roles TEXT);
@@ -43,23 +44,40 @@ if fresh:
         CREATE INDEX sessions_controller ON sessions (controller_node, session) WHERE retired = 0;
         CREATE INDEX sessions_target ON sessions (target_node, target_boot, session) WHERE retired = 0;
         CREATE TABLE claims (session TEXT, scope TEXT, role TEXT, units BIGINT, PRIMARY KEY (session, scope));
-        CREATE TABLE evidence (session TEXT, generation BIGINT, part TEXT, body TEXT,
-            PRIMARY KEY (session, generation, part));
+        CREATE TABLE evidence (session TEXT, generation BIGINT, part TEXT, author_node TEXT, author_boot TEXT,
+            kind TEXT, body TEXT, recorded BIGINT,
+            PRIMARY KEY (session, generation, part, author_node, author_boot));
         """
     )
 
 
-def begin():
+META = "m.cluster, m.revision, m.total, m.retired, m.ceiling, m.clock"
+JOINED = ", ".join(f"s.{name}" for name in FIELDS)
+EVIDENCE = "e.generation, e.part, e.author_node, e.author_boot, e.kind, e.body, e.recorded"
+NOTHING = "CAST(0 AS BIGINT)"
+EVIDENCED = (
+    "CASE WHEN EXISTS (SELECT 1 FROM evidence e WHERE e.session = s.session) "
+    "THEN CAST(1 AS BIGINT) ELSE CAST(0 AS BIGINT) END"
+)
+TARGETS = "SELECT CAST(0 AS BIGINT), target, boot, roles, CAST(0 AS BIGINT), CAST(0 AS BIGINT) FROM targets"
+POOLS = "SELECT CAST(1 AS BIGINT), scope, role, '', capacity, used FROM pools"
+
+
+def begin(evidenced=NOTHING):
     run("BEGIN IMMEDIATE")
-    meta = run("SELECT revision, total, retired FROM meta WHERE id = 1").fetchone()
-    session = run(f"SELECT {SESSION} FROM sessions WHERE session IN (?)", ("c/1",)).fetchone()
-    return meta, session
+    sql = (
+        f"SELECT {META}, {JOINED}, {evidenced} FROM meta m "
+        "LEFT JOIN sessions s ON s.session IN (?) WHERE m.id = 1"
+    )
+    row = run(sql, ("c/1",)).fetchone()
+    return row[:6], row[6:]
 
 
 def finish(meta, total, retired):
     run(
-        "UPDATE meta SET revision = ?, total = ?, retired = ? WHERE id = 1 AND revision = ?",
-        (meta[0] + 1, total, retired, meta[0]),
+        "UPDATE meta SET cluster = ?, revision = ?, total = ?, retired = ?, ceiling = ?, clock = ? "
+        "WHERE id = 1 AND revision = ?",
+        (meta[0], meta[1] + 1, total, retired, meta[4], time.time_ns() // 1000, meta[1]),
     )
 
 
@@ -71,17 +89,32 @@ def pools(slots, scratch):
     )
 
 
+SCOPES = ("scratch", "slots", "slots", "slots")
+
+
+def read_targets_and_pools():
+    sql = f"{TARGETS} WHERE target IN (?) UNION ALL {POOLS} WHERE scope IN (?, ?, ?, ?)"
+    run(sql, ("w/cpu", *SCOPES)).fetchall()
+
+
 def read_pools():
-    sql = "SELECT scope, role, capacity, used FROM pools WHERE scope IN (?, ?, ?, ?)"
-    run(sql, ("scratch", "slots", "slots", "slots")).fetchall()
+    run(f"{POOLS} WHERE scope IN (?, ?, ?, ?)", SCOPES).fetchall()
+
+
+def read_evidence():
+    sql = (
+        f"SELECT {META}, {JOINED}, {NOTHING}, {EVIDENCE} FROM meta m LEFT JOIN sessions s ON s.session = ? "
+        "LEFT JOIN evidence e ON e.session = s.session AND e.generation = s.generation "
+        "WHERE m.id = 1 ORDER BY e.part, e.author_node, e.author_boot"
+    )
+    run(sql, ("c/1",)).fetchall()
 
 
 def cycle(number):
     now = time.time_ns() // 1000
     meta, session = begin()
-    run("SELECT target, boot, roles FROM targets WHERE target IN (?)", ("w/cpu",)).fetchone()
-    read_pools()
-    generation = session[1] + 1 if session else 1
+    read_targets_and_pools()
+    generation = session[1] + 1 if session[0] else 1
     row = ["c/1", generation, "c", "c1", "w/cpu", "w", "w1", "transcode", f"op-{number}", "0" * 64,
            "scratch=10,slots=1000", now + 600000000, now + 600000000, 0]
     finish(meta, 1, 0)
@@ -101,16 +134,14 @@ def cycle(number):
     )
     run("COMMIT")
 
-    run(f"SELECT {SESSION} FROM sessions WHERE session IN (?)", ("c/1",)).fetchone()
-    run("SELECT * FROM evidence WHERE session = ? AND generation = ?", ("c/1", generation)).fetchall()
-    meta, session = begin()
+    read_evidence()
+    meta, session = begin(EVIDENCED)
     read_pools()
     finish(meta, 1, 1)
     row[12:] = [now + 660000000, 1]
     run(UPSERT, row)
     run("DELETE FROM claims WHERE session IN (?)", ("c/1",))
     pools(0, 0)
-    run("DELETE FROM evidence WHERE session IN (?)", ("c/1",))
     run("COMMIT")
 
 

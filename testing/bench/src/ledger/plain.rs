@@ -3,8 +3,9 @@
 /// The tables of the ledger without its checks, and one function for each step of the cycle. Each takes the
 /// lock, as ours does, and changes the rows that ours changes.
 pub(crate) const POSTGRES: &str = r"
-CREATE TABLE meta (id BIGINT PRIMARY KEY, revision BIGINT NOT NULL, total BIGINT NOT NULL, retired BIGINT NOT NULL);
-INSERT INTO meta VALUES (1, 0, 0, 0);
+CREATE TABLE meta (id BIGINT PRIMARY KEY, revision BIGINT NOT NULL, total BIGINT NOT NULL, retired BIGINT NOT NULL,
+    clock BIGINT NOT NULL);
+INSERT INTO meta VALUES (1, 0, 0, 0, 0);
 CREATE TABLE pools (scope TEXT, role TEXT, capacity BIGINT NOT NULL, used BIGINT NOT NULL, PRIMARY KEY (scope, role));
 INSERT INTO pools VALUES ('slots', 'transcode', 1000000, 0), ('scratch', 'transcode', 1000000, 0);
 CREATE TABLE sessions (
@@ -24,7 +25,7 @@ DECLARE
     following BIGINT;
 BEGIN
     PERFORM pg_advisory_xact_lock(7);
-    UPDATE meta SET revision = revision + 1, total = total + 1 WHERE id = 1;
+    UPDATE meta SET revision = revision + 1, total = total + 1, clock = micros() WHERE id = 1;
     SELECT generation + 1 INTO following FROM sessions WHERE session = slot;
     following := COALESCE(following, 1);
     UPDATE pools SET used = used + 1000 WHERE scope = 'slots' AND role = 'transcode' AND used + 1000 <= capacity;
@@ -41,14 +42,14 @@ END $$;
 CREATE FUNCTION renew(slot TEXT) RETURNS VOID LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(7);
-    UPDATE meta SET revision = revision + 1 WHERE id = 1;
+    UPDATE meta SET revision = revision + 1, clock = micros() WHERE id = 1;
     UPDATE sessions SET deadline = micros() + 660000000 WHERE session = slot AND retired = 0;
 END $$;
 
 CREATE FUNCTION retire(slot TEXT) RETURNS VOID LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(7);
-    UPDATE meta SET revision = revision + 1, retired = retired + 1 WHERE id = 1;
+    UPDATE meta SET revision = revision + 1, retired = retired + 1, clock = micros() WHERE id = 1;
     UPDATE sessions SET retired = 1 WHERE session = slot AND retired = 0;
     DELETE FROM claims WHERE session = slot;
     UPDATE pools SET used = used - 1000 WHERE scope = 'slots' AND role = 'transcode';
