@@ -16,6 +16,7 @@ pub mod reader;
 mod sound;
 mod sound_grid;
 mod still;
+pub mod subtitles;
 pub mod ticks;
 pub mod timeline;
 mod vpx;
