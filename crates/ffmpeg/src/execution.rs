@@ -29,6 +29,7 @@ use crate::reader::{self, Job, ReaderEnd, Remainder};
 use crate::step::{Step, next_step, reaches};
 use crate::store::{Failure, Piece, RunView, Store};
 use crate::strand::RungSet;
+use crate::text::Text;
 
 /// How long requests that arrive together may take to arrive, before an encoder starts for the lowest.
 const GATHER: Duration = Duration::from_millis(8);
@@ -48,13 +49,23 @@ pub(crate) struct Tools {
 /// The part of an execution that viewers hold.
 pub(crate) struct LocalExecution {
     strands: Vec<Arc<Store>>,
+    text: Option<Text>,
     clock: Arc<dyn Clock>,
 }
 
 impl LocalExecution {
-    /// An execution of `strands`, one of which makes each representation.
-    pub(crate) fn new(strands: Vec<Arc<Store>>, clock: Arc<dyn Clock>) -> Self {
-        Self { strands, clock }
+    /// An execution of `strands`, one of which makes each representation, and of a text track beside them.
+    pub(crate) fn new(strands: Vec<Arc<Store>>, text: Option<Text>, clock: Arc<dyn Clock>) -> Self {
+        Self { strands, text, clock }
+    }
+
+    /// The text track, where there is one and `resource` is it.
+    fn text(&self, resource: Resource) -> Option<&Text> {
+        self.text.as_ref().filter(|_| resource == Resource::Subtitles)
+    }
+
+    fn sealed(&self) -> bool {
+        self.strands.iter().any(|store| store.lock().sealed)
     }
 
     /// The strand and the piece of it that `resource` is.
@@ -97,6 +108,13 @@ impl Drop for LocalExecution {
 impl Execution for LocalExecution {
     fn serve(&self, resource: Resource) -> BoxFuture<'_, Result<Served, ServeError>> {
         Box::pin(async move {
+            if let Some(text) = self.text(resource) {
+                return if self.sealed() {
+                    Err(ServeError::Retired)
+                } else {
+                    text.serve().await
+                };
+            }
             let (store, piece) = self.find(resource)?;
             if let Some(served) = kept(store, piece) {
                 return Ok(served);
@@ -120,6 +138,9 @@ impl Execution for LocalExecution {
     }
 
     fn finished(&self, resource: Resource) -> Option<Served> {
+        if let Some(text) = self.text(resource) {
+            return text.finished();
+        }
         let (store, piece) = self.find(resource).ok()?;
         store.finished(piece).or_else(|| store.kept(piece))
     }

@@ -3,7 +3,8 @@
 //! FFmpeg writes fragmented MP4 to a pipe. `plan` says with which arguments, `reader` cuts the packets into
 //! segments by the rules of `segmenter`, `fragment`, `init` and `ts` write them out, `scratch` holds them
 //! within what was booked, and `execution` starts and ends the processes. Segments come out the same whoever
-//! makes them and wherever a run starts, which FFmpeg's own segmenters do not give after a seek.
+//! makes them and wherever a run starts, which FFmpeg's own segmenters do not give after a seek. `subtitles`
+//! reads text tracks, which are never cut.
 
 mod boxes;
 mod execution;
@@ -20,6 +21,8 @@ mod segmenter;
 mod step;
 mod store;
 mod strand;
+pub mod subtitles;
+mod text;
 mod ts;
 
 use std::os::unix::fs::MetadataExt;
@@ -28,6 +31,7 @@ use ether_encoder::Revision;
 
 pub use inventory::{Inventory, InventoryError};
 pub use local::{LocalEncoder, LocalOptions};
+pub use subtitles::Subtitles;
 
 /// The revision of a file, from what the file system says of it.
 pub fn revision_of(metadata: &std::fs::Metadata) -> Revision {

@@ -17,6 +17,8 @@ use crate::kept::{self, Keeper, Key};
 use crate::scratch::{CHUNK, Scratch};
 use crate::store::Store;
 use crate::strand::Strand;
+use crate::subtitles::{Film, SubtitleError, Subtitles};
+use crate::text::Text;
 
 /// The least scratch space an execution can work in: one segment being made and one being sent.
 pub const MIN_SCRATCH: u64 = 64 * CHUNK;
@@ -44,6 +46,7 @@ pub struct LocalEncoder {
     options: LocalOptions,
     keeper: Arc<Keeper>,
     supervisors: Mutex<JoinSet<()>>,
+    subtitles: Subtitles,
 }
 
 impl LocalEncoder {
@@ -53,11 +56,22 @@ impl LocalEncoder {
             tracing::warn!(%error, "finished segments are not kept");
             Keeper::default()
         });
+        let subtitles = Subtitles::new(
+            options.inventory.program().to_owned(),
+            options.spawner.clone(),
+            options.clock.clone(),
+        );
         Self {
             options,
             keeper: Arc::new(keeper),
             supervisors: Mutex::default(),
+            subtitles,
         }
+    }
+
+    /// What reads text tracks for this encoder's executions, and for whoever gives text to viewers itself.
+    pub fn subtitles(&self) -> &Subtitles {
+        &self.subtitles
     }
 
     /// Waits until every execution has ended. Executions end when they are retired or dropped, not by this.
@@ -99,7 +113,25 @@ impl LocalEncoder {
             supervisors.spawn(supervisor.supervise());
             stores.push(store);
         }
-        Ok(Arc::new(LocalExecution::new(stores, self.options.clock.clone())))
+        let text = match start.request.subtitle {
+            None => None,
+            Some(stream) => {
+                let Input::File { path, revision } = &start.input;
+                let film = Film {
+                    path: path.clone(),
+                    revision: *revision,
+                    facts: start.request.facts.clone(),
+                };
+                let tag = ether_types::id::random_hex().map_err(|_| StartError::Uncertain)?;
+                let timeline = start.request.timeline.clone();
+                Some(Text::new(self.subtitles.clone(), film, stream, timeline, tag))
+            }
+        };
+        Ok(Arc::new(LocalExecution::new(
+            stores,
+            text,
+            self.options.clock.clone(),
+        )))
     }
 }
 
@@ -129,12 +161,24 @@ impl Encoder for LocalEncoder {
             abr: true,
             dash: true,
             burned_subtitles: true,
+            soft_subtitles: true,
             ..Capabilities::default()
         }
     }
 
     fn supports(&self, request: &Request) -> Result<(), Unsupported> {
         supports_request(request, self.capabilities())?;
+        if let Some(stream) = request.subtitle {
+            Subtitles::offers(&request.facts, stream).map_err(|error| match error {
+                SubtitleError::Unreadable { codec } => Unsupported::Missing {
+                    what: format!("a reader of {codec} subtitles"),
+                },
+                _ => Unsupported::NoSuchStream {
+                    kind: "text subtitle",
+                    stream,
+                },
+            })?;
+        }
         self.options.inventory.supports(request)
     }
 

@@ -248,6 +248,11 @@ impl Studio {
         execution.retire().await.unwrap();
         drop(execution);
         self.encoder.join().await;
+        self.shut().await;
+    }
+
+    /// Waits until no process is left.
+    pub(crate) async fn shut(self) {
         self.processes.shutdown().await;
     }
 }

@@ -3,7 +3,7 @@
 mod burning;
 mod colors;
 mod endings;
-mod film;
+pub(crate) mod film;
 mod invariant;
 mod kept;
 mod ladder;
