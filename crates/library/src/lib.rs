@@ -31,6 +31,7 @@ mod revision;
 mod scan;
 mod schema;
 mod shelf;
+mod sidecar;
 mod sieve;
 mod title;
 mod tree;
@@ -44,7 +45,7 @@ pub use catalog::CatalogError;
 pub use library::{Library, PictureError};
 pub use model::{
     Detail, FolderState, FolderStatus, InvalidPartId, InvalidViewer, Item, Kind, Listing, Opened, PartId,
-    PictureState, Problem, Progress, Sidecar, Status, Viewer, Watching,
+    PictureState, Problem, Progress, SIDECARS_FROM, Sidecar, Status, Viewer, Watching,
 };
 pub use open::OpenError;
 pub use options::{Options, StartError};

@@ -6,6 +6,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use ether_media::Facts;
 use ether_store::Store;
 use ether_types::{Clock, ItemId};
@@ -23,7 +24,7 @@ use crate::model::{
     Status, Viewer, Watching,
 };
 use crate::name::shown;
-use crate::open::{OpenError, open_known, sidecars, whereabouts};
+use crate::open::{OpenError, open_known, whereabouts};
 use crate::options::{Options, StartError, normalized};
 use crate::pictures::{KeepError, Picture, PictureRow, Pictures};
 use crate::problem::Reason;
@@ -31,6 +32,7 @@ use crate::reader::MediaReader;
 use crate::scan::{ScanError, Scanner};
 use crate::schema::COMPONENT;
 use crate::shelf::ShelfItem;
+use crate::sidecar;
 use crate::tree::Root;
 use crate::watch::Watcher;
 
@@ -301,14 +303,29 @@ impl Library {
         open_known(scanner, &known).await
     }
 
-    /// The files beside the item's that go with it by their name: subtitles, pictures, descriptions.
+    /// The subtitle files that go with the item's by their names, in the order of their names: beside it, and in
+    /// a folder beside it that is named as such folders are. Looked for anew each time.
+    ///
+    /// A directory that cannot be read, or does not answer soon, has none to offer.
     ///
     /// # Errors
     /// [`OpenError::NoSuchItem`], [`OpenError::Closing`], [`OpenError::Catalog`].
     pub async fn sidecars(&self, id: &ItemId) -> Result<Vec<Sidecar>, OpenError> {
         let scanner = &self.inner.scanner;
         let known = scanner.catalog.file_of(id).await?.ok_or(OpenError::NoSuchItem)?;
-        sidecars(scanner, &known).await
+        sidecar::find(scanner, &known).await
+    }
+
+    /// The content of one of the item's [`sidecars`](Self::sidecars), which must be in the state that was found
+    /// then.
+    ///
+    /// # Errors
+    /// [`OpenError`]; [`OpenError::Changed`] where it is not in that state any more, [`OpenError::Unreadable`]
+    /// where it is larger than any subtitle file.
+    pub async fn read_sidecar(&self, id: &ItemId, sidecar: &Sidecar) -> Result<Bytes, OpenError> {
+        let scanner = &self.inner.scanner;
+        let known = scanner.catalog.file_of(id).await?.ok_or(OpenError::NoSuchItem)?;
+        sidecar::read(scanner, &known, sidecar).await
     }
 
     /// The item's picture. One that is not made yet is made next.

@@ -183,20 +183,31 @@ pub struct Opened {
     pub name: String,
 }
 
-/// A file beside a film that goes with it.
+/// A subtitle file beside a film that goes with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sidecar {
-    /// Where it is.
-    pub path: PathBuf,
+    /// Its number among the film's tracks: [`SIDECARS_FROM`] or more, so that it is never that of a stream, and
+    /// the same for as long as its name is.
+    pub number: u32,
     /// Its name, made printable.
     pub name: String,
     /// Its suffix in lower case (`srt`, `vtt`, …).
     pub suffix: String,
-    /// What stands between the film's name and the suffix, split at dots (`en`, `forced`).
-    pub tags: Vec<String>,
-    /// Bytes in it.
-    pub size: u64,
+    /// Its language, as its name has it.
+    pub language: Option<String>,
+    /// What else its name says, for people.
+    pub title: Option<String>,
+    /// Only what is said in other languages, and signs.
+    pub forced: bool,
+    /// For the hard of hearing.
+    pub hearing_impaired: bool,
+    /// Its state.
+    pub revision: Revision,
+    pub(crate) path: RelPath,
 }
+
+/// The least number of a subtitle file beside a film; streams of films have lower ones.
+pub const SIDECARS_FROM: u32 = 10_000;
 
 /// One page of the shelf.
 #[derive(Clone, Debug)]

@@ -7,14 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::catalog::{CatalogError, KnownFile};
-use crate::model::{Opened, Sidecar};
-use crate::name::{RelPath, shown};
+use crate::model::Opened;
+use crate::name::shown;
 use crate::problem::Reason;
 use crate::revision::sample;
 use crate::scan::{ScanError, Scanner, is_mounted};
-use crate::sieve::{self, Sieved};
-use crate::tree::{EntryKind, Root, absent};
-use crate::watch::NoWatch;
+use crate::tree::{Root, absent};
 
 /// How long a viewer waits for a file to be opened.
 const VIEWERS_PATIENCE: Duration = Duration::from_secs(15);
@@ -155,83 +153,4 @@ pub(crate) async fn open_known(scanner: &Arc<Scanner>, known: &KnownFile) -> Res
 enum Step {
     Folder(io::Error),
     File(io::Error),
-}
-
-/// The files beside `known` that go with it by their name.
-pub(crate) async fn sidecars(scanner: &Arc<Scanner>, known: &KnownFile) -> Result<Vec<Sidecar>, OpenError> {
-    let (folder, _) = whereabouts(scanner, known).await?;
-    let film = known.place.path.clone();
-    let found = scanner
-        .on_disk(
-            &known.place.folder,
-            VIEWERS_PATIENCE,
-            move || -> io::Result<Vec<Sidecar>> {
-                let root = Root::open(&folder)?;
-                let listing = root.list(&film.parent().unwrap_or_default(), &NoWatch)?;
-                let beside = listing.entries.into_iter().filter_map(|entry| match entry.kind {
-                    EntryKind::File(revision) => sidecar(&film, &entry.path, revision.size, &folder),
-                    _ => None,
-                });
-                let mut beside: Vec<Sidecar> = beside.collect();
-                beside.sort_by(|a, b| a.name.cmp(&b.name));
-                Ok(beside)
-            },
-        )
-        .await;
-    // A directory that cannot be read has no sidecars to offer; playing the film says the rest.
-    match found {
-        Ok(found) => Ok(found.unwrap_or_default()),
-        Err(ScanError::Silent) => Ok(Vec::new()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn sidecar(film: &RelPath, path: &RelPath, size: u64, folder: &std::path::Path) -> Option<Sidecar> {
-    if sieve::file(path.name(), size) != Sieved::Sidecar {
-        return None;
-    }
-    let suffix = sieve::suffix(path.name())?;
-    let stem = |name: &[u8]| {
-        name.iter()
-            .rposition(|b| *b == b'.')
-            .map_or(name.len(), |dot| dot)
-    };
-    let film_stem = &film.name()[..stem(film.name())];
-    let own_stem = &path.name()[..stem(path.name())];
-    let tags = own_stem.strip_prefix(film_stem)?;
-    if !tags.is_empty() && !tags.starts_with(b".") {
-        return None;
-    }
-    Some(Sidecar {
-        path: path.beneath(folder),
-        name: shown(path.name()),
-        suffix,
-        tags: tags
-            .split(|b| *b == b'.')
-            .filter(|t| !t.is_empty())
-            .map(shown)
-            .collect(),
-        size,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sidecar_belongs_to_the_film_whose_name_it_begins_with() {
-        let film = RelPath::from_text("d/The Film.mkv").unwrap();
-        let of = |name: &str| {
-            let path = RelPath::from_text("d").unwrap().child(name.as_bytes()).unwrap();
-            sidecar(&film, &path, 100, std::path::Path::new("/m")).map(|s| (s.suffix, s.tags))
-        };
-        assert_eq!(of("The Film.srt"), Some(("srt".into(), vec![])));
-        assert_eq!(
-            of("The Film.en.forced.srt"),
-            Some(("srt".into(), vec!["en".into(), "forced".into()]))
-        );
-        assert_eq!(of("The Film 2.srt"), None);
-        assert_eq!(of("The Film.mkv"), None);
-    }
 }

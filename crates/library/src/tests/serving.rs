@@ -99,10 +99,45 @@ async fn subtitles_beside_a_film_are_found_when_they_are_asked_for() {
     assert!(library.sidecars(&id).await.unwrap().is_empty());
     world.write("films/d/The Film.en.forced.srt", b"1\n");
     world.write("films/d/The Film 2.srt", b"1\n");
+    world.write("films/d/Subs/2_German.srt", b"22\n");
     let found = library.sidecars(&id).await.unwrap();
-    assert_eq!(found.len(), 1);
-    assert_eq!(found[0].tags, ["en", "forced"]);
-    assert_eq!(found[0].path, world.path("films/d/The Film.en.forced.srt"));
+    let told = |n: usize| {
+        (
+            found[n].name.as_str(),
+            found[n].language.as_deref(),
+            found[n].forced,
+        )
+    };
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert_eq!(told(0), ("2_German.srt", Some("ger"), false));
+    assert_eq!(told(1), ("The Film.en.forced.srt", Some("en"), true));
+    assert_eq!(&library.read_sidecar(&id, &found[0]).await.unwrap()[..], b"22\n");
+    // A second film shares the folder: its files must be named after the one they belong to.
+    world.write("films/d/Another.mp4", &film(2));
+    world.write("films/d/Subs/The Film/en.vtt", b"WEBVTT\n");
+    let shared = library.sidecars(&id).await.unwrap();
+    let names: Vec<&str> = shared.iter().map(|sidecar| sidecar.name.as_str()).collect();
+    assert_eq!(names, ["The Film.en.forced.srt", "en.vtt"]);
+    assert_eq!(
+        shared[0].number, found[1].number,
+        "a number stays as long as the name does"
+    );
+    // Renamed, rewritten, removed: nothing of the old state is given out.
+    let file = world.path("films/d/The Film.en.forced.srt");
+    std::fs::rename(&file, world.path("films/d/The Film.fr.srt")).unwrap();
+    let gone = library.read_sidecar(&id, &shared[0]).await;
+    assert!(matches!(gone, Err(OpenError::Gone { .. })));
+    let renamed = library.sidecars(&id).await.unwrap();
+    assert_eq!(renamed[0].language.as_deref(), Some("fr"));
+    std::fs::write(world.path("films/d/The Film.fr.srt"), b"longer\n").unwrap();
+    let changed = library.read_sidecar(&id, &renamed[0]).await;
+    assert!(matches!(changed, Err(OpenError::Changed { .. })));
+    // Nothing is read through a link that took its place.
+    world.write("secret.srt", b"secret\n");
+    std::fs::remove_file(world.path("films/d/The Film.fr.srt")).unwrap();
+    symlink(world.path("secret.srt"), world.path("films/d/The Film.fr.srt")).unwrap();
+    assert_eq!(library.sidecars(&id).await.unwrap().len(), 1);
+    assert!(library.read_sidecar(&id, &renamed[0]).await.is_err());
     world.close(library).await;
 }
 
