@@ -197,6 +197,13 @@ fn check_video(request: &Request, capabilities: Capabilities) -> Result<(), Unsu
             }
         }
         VideoAction::Encode(encode) => {
+            let source = request.facts.stream(stream).and_then(|stream| stream.video());
+            // What a decoder gives of it has colours of its own, and only the metadata beside them says which.
+            if source.and_then(|video| video.dolby_vision) == Some(5) {
+                return Err(Unsupported::Missing {
+                    what: "the colours of Dolby Vision profile 5".to_owned(),
+                });
+            }
             let (count, most) = (encode.rungs.len(), if progressive { 1 } else { MOST_RUNGS });
             if !(1..=most).contains(&count) {
                 return Err(Unsupported::Count {

@@ -269,3 +269,22 @@ async fn standard_ranges_come_out_as_they_are_meant_and_say_so() {
         assert_eq!(said, "tv,bt709,bt709,bt709");
     }
 }
+
+/// Its pictures would come out in purple and green: it is refused before anything starts.
+#[tokio::test]
+async fn dolby_vision_without_a_base_layer_is_refused() {
+    let studio = Studio::open().await;
+    let mut film = Film::clip("upright.mp4");
+    let facts = std::sync::Arc::make_mut(&mut film.facts);
+    for stream in &mut facts.streams {
+        if let ether_media::StreamKind::Video(video) = &mut stream.kind {
+            video.dolby_vision = Some(5);
+        }
+    }
+    let request = small(&film, (320, 180), |_| {});
+    let refused = ether_encoder::Encoder::supports(&studio.encoder, &request);
+    assert!(
+        matches!(refused, Err(ether_encoder::Unsupported::Missing { .. })),
+        "{refused:?}"
+    );
+}
