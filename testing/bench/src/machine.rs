@@ -13,6 +13,11 @@ pub(crate) fn cpu_seconds(pid: u32) -> Result<f64, BenchError> {
     ticks(pid, 11, 4)
 }
 
+/// CPU seconds of one process alone, and those of its children that it has reaped.
+pub(crate) fn own_and_children_cpu(pid: u32) -> Result<(f64, f64), BenchError> {
+    Ok((ticks(pid, 11, 2)?, ticks(pid, 13, 2)?))
+}
+
 /// CPU seconds of this process's own children that have ended.
 fn own_children_cpu() -> Result<f64, BenchError> {
     ticks(std::process::id(), 13, 2)
@@ -111,6 +116,43 @@ where
     } else {
         Err(BenchError::Other(format!("{program} made no {}", file.display())))
     }
+}
+
+/// Runs a tool until it has written `count` bytes to its output, ends it, and says how many seconds that took.
+pub(crate) fn run_until_bytes<I>(program: &str, args: I, count: u64) -> Result<f64, BenchError>
+where
+    I: IntoIterator,
+    I::Item: AsRef<std::ffi::OsStr>,
+{
+    use std::io::Read as _;
+
+    let mut child = None;
+    let seconds = time(|| {
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "plain tools are run by an outsider, not owned by ether"
+        )]
+        let mut run = Command::new(program)
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(BenchError::io(program))?;
+        let output = run.stdout.take();
+        child = Some(run);
+        let output = output.ok_or_else(|| BenchError::Other(format!("{program} has no output")))?;
+        let read = std::io::copy(&mut output.take(count), &mut std::io::sink());
+        match read.map_err(BenchError::io(program))? {
+            read if read == count => Ok(()),
+            read => Err(BenchError::Other(format!("{program} wrote {read} bytes"))),
+        }
+    });
+    if let Some(mut run) = child {
+        let _ = run.kill();
+        run.wait().map_err(BenchError::io(program))?;
+    }
+    seconds
 }
 
 /// Runs a tool to its end, its output discarded, and says what it cost.

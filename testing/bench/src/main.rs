@@ -4,6 +4,7 @@
 //! medians; what has no counterpart is held to a bar of its own. The table goes to standard output, and the same
 //! rows to `target/bench/report.json`.
 
+mod encoder;
 mod harness;
 mod ledger;
 mod machine;
@@ -52,6 +53,10 @@ const GROUPS: &[Group] = &[
     Group {
         name: "play",
         run: play::run,
+    },
+    Group {
+        name: "encoder",
+        run: encoder::run,
     },
     Group {
         name: "ledger",

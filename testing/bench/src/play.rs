@@ -12,16 +12,16 @@ use crate::machine::{Cost, cpu_seconds, ffmpeg_children, resident_mib, run_tool,
 use crate::server::{Server, data_dir};
 
 /// A minute of 720p at 12 Mbit/s: long enough that an encoder is still at work when its first segment is out.
-const CLIP: &str = "moov-at-end.mp4";
+pub(crate) const CLIP: &str = "moov-at-end.mp4";
 /// How often the clip is looped into the film that is copied: at least 1 GB.
 const LOOPS: u32 = 12;
 /// Where a cold seek goes: the start of a segment of six seconds.
-const SEEK_SECONDS: u32 = 30;
+pub(crate) const SEEK_SECONDS: u32 = 30;
 /// How many playbacks share the growth of memory.
 const PLAYBACKS: u32 = 8;
 const KNOWN_ITEMS: u32 = 10_000;
 
-const FIRST_SEGMENT: Bar = Bar {
+pub(crate) const FIRST_SEGMENT: Bar = Bar {
     most: 1.15,
     slack: 0.015,
 };
@@ -130,7 +130,7 @@ fn fetch_segment(server: &mut Server, segments: &[String], number: u32) -> Resul
     Ok(())
 }
 
-fn wait_for_no_ffmpeg(server: &Server) {
+pub(crate) fn wait_for_no_ffmpeg(server: &Server) {
     while !ffmpeg_children(server.pid()).is_empty() {
         pause(5);
     }
@@ -414,7 +414,7 @@ fn many_films(context: &Context) -> Result<PathBuf, BenchError> {
 }
 
 /// A folder that holds one file and nothing else: a link to it, which costs no space.
-fn folder_of(context: &Context, name: &str, file: &Path) -> Result<PathBuf, BenchError> {
+pub(crate) fn folder_of(context: &Context, name: &str, file: &Path) -> Result<PathBuf, BenchError> {
     let dir = context.scratch(name)?;
     let target = dir.join(file.file_name().unwrap_or_default());
     std::fs::hard_link(file, &target)

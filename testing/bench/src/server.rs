@@ -23,10 +23,15 @@ const LONGEST_BODY: usize = 256 * 1024 * 1024;
 /// A running server. Dropping it ends it.
 pub(crate) struct Server {
     process: Child,
+    client: Client,
+    log: Option<std::thread::JoinHandle<()>>,
+}
+
+/// One kept connection to a server.
+pub(crate) struct Client {
     authority: String,
     token: String,
     connection: Option<BufReader<TcpStream>>,
-    log: Option<std::thread::JoinHandle<()>>,
 }
 
 /// An answer with its whole body.
@@ -45,7 +50,19 @@ pub(crate) struct Playback {
 
 impl Server {
     /// Starts ether on `media` with its data in `data`, and waits until it says that it is ready.
+    ///
+    /// It keeps no segments: what is measured is made.
     pub(crate) fn start(context: &Context, media: &Path, data: &Path) -> Result<Self, BenchError> {
+        Self::start_keeping(context, media, data, 0)
+    }
+
+    /// Likewise, with `kept` MiB of finished segments kept.
+    pub(crate) fn start_keeping(
+        context: &Context,
+        media: &Path,
+        data: &Path,
+        kept: u32,
+    ) -> Result<Self, BenchError> {
         let what = context.ether.display().to_string();
         #[allow(
             clippy::disallowed_methods,
@@ -57,7 +74,7 @@ impl Server {
             .arg(media)
             .arg("--data-dir")
             .arg(data)
-            .args(["--listen", "127.0.0.1:0"])
+            .args(["--listen", "127.0.0.1:0", "--segment-cache", &kept.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -66,9 +83,7 @@ impl Server {
         let stdout = process.stdout.take().map(BufReader::new);
         let mut server = Self {
             process,
-            authority: String::new(),
-            token: String::new(),
-            connection: None,
+            client: Client::new(String::new()),
             log: None,
         };
         let mut stdout = stdout.ok_or_else(|| BenchError::Other(format!("{what} has no output")))?;
@@ -83,7 +98,7 @@ impl Server {
                 return Err(BenchError::Other(format!("{what} ended before it was ready")));
             }
             if let Some((_, url)) = line.split_once("ether is ready: http://") {
-                server.authority = url.trim().trim_end_matches('/').to_owned();
+                server.client.authority = url.trim().trim_end_matches('/').to_owned();
                 break;
             }
         }
@@ -98,7 +113,7 @@ impl Server {
     pub(crate) fn sign_in(&mut self, data: &Path) -> Result<(), BenchError> {
         let path = data.join("owner-token");
         let token = std::fs::read_to_string(&path).map_err(BenchError::io(path.display().to_string()))?;
-        token.trim().clone_into(&mut self.token);
+        token.trim().clone_into(&mut self.client.token);
         Ok(())
     }
 
@@ -108,13 +123,22 @@ impl Server {
 
     /// Ends the server as Ctrl-C does, and waits for it.
     pub(crate) fn stop(mut self) -> Result<(), BenchError> {
-        self.connection = None;
+        self.client.connection = None;
         let _ = kill_process(Pid::from_child(&self.process), Signal::INT);
         let status = self.process.wait().map_err(BenchError::io("waiting for ether"))?;
         if status.success() {
             Ok(())
         } else {
             Err(BenchError::Other(format!("ether ended with {status}")))
+        }
+    }
+
+    /// Another connection to the same server.
+    pub(crate) fn another_client(&self) -> Client {
+        Client {
+            authority: self.client.authority.clone(),
+            token: self.client.token.clone(),
+            connection: None,
         }
     }
 
@@ -125,48 +149,12 @@ impl Server {
         target: &str,
         body: Option<&Value>,
     ) -> Result<Answer, BenchError> {
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => {
-                let stream = TcpStream::connect(&self.authority).map_err(BenchError::io("connecting"))?;
-                stream.set_nodelay(true).map_err(BenchError::io("connecting"))?;
-                BufReader::with_capacity(256 * 1024, stream)
-            }
-        };
-        let body = body.map(Value::to_string).unwrap_or_default();
-        let request = format!(
-            "{method} {target} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n\
-             Content-Length: {}\r\n\r\n{body}",
-            self.authority,
-            self.token,
-            body.len()
-        );
-        connection
-            .get_mut()
-            .write_all(request.as_bytes())
-            .map_err(BenchError::io("sending a request"))?;
-        let (answer, keep) = read_answer(&mut connection)?;
-        if keep {
-            self.connection = Some(connection);
-        }
-        Ok(answer)
+        self.client.ask(method, target, body)
     }
 
-    /// A GET that must succeed, asked again where the server says that what is asked for is still being made.
+    /// A GET that must succeed.
     pub(crate) fn get(&mut self, target: &str) -> Result<Vec<u8>, BenchError> {
-        let mut answer = self.ask("GET", target, None)?;
-        for _ in 0..PATIENCE {
-            if answer.status != 503 {
-                break;
-            }
-            answer = self.ask("GET", target, None)?;
-        }
-        if answer.status == 200 {
-            return Ok(answer.body);
-        }
-        let path = target.split('?').next().unwrap_or_default();
-        let text = String::from_utf8_lossy(&answer.body);
-        Err(BenchError::Other(format!("GET {path}: {} {text}", answer.status)))
+        self.client.get(target)
     }
 
     fn get_json(&mut self, target: &str) -> Result<Value, BenchError> {
@@ -228,7 +216,24 @@ impl Server {
             .next()
             .map(|uri| resolve(&playback.url, uri))
             .ok_or_else(|| BenchError::Other("the multivariant playlist is empty".into()))?;
-        let text = self.get(&list)?;
+        self.listed(&list)
+    }
+
+    /// The addresses of every media playlist of a playback, in the order that they are named.
+    pub(crate) fn playlists(&mut self, playback: &Playback) -> Result<Vec<String>, BenchError> {
+        let text = self.get(&playback.url)?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let media = text.lines().filter(|line| line.starts_with("#EXT-X-MEDIA:"));
+        let named = media.filter_map(|line| line.split("URI=\"").nth(1)?.split('"').next());
+        Ok(named
+            .chain(uris(&text))
+            .map(|uri| resolve(&playback.url, uri))
+            .collect())
+    }
+
+    /// Every segment that a media playlist names, its initialization segment first.
+    pub(crate) fn listed(&mut self, list: &str) -> Result<Vec<String>, BenchError> {
+        let text = self.get(list)?;
         let text = String::from_utf8_lossy(&text).into_owned();
         let init = text
             .lines()
@@ -236,7 +241,7 @@ impl Server {
         Ok(init
             .into_iter()
             .chain(uris(&text))
-            .map(|uri| resolve(&list, uri))
+            .map(|uri| resolve(list, uri))
             .collect())
     }
 
@@ -246,6 +251,101 @@ impl Server {
         match answer.status {
             204 => Ok(()),
             status => Err(BenchError::Other(format!("DELETE of a playback: {status}"))),
+        }
+    }
+}
+
+impl Client {
+    /// A client of whatever listens at `authority`.
+    pub(crate) fn new(authority: String) -> Self {
+        Self {
+            authority,
+            token: String::new(),
+            connection: None,
+        }
+    }
+
+    /// Sends a request on the kept connection.
+    pub(crate) fn ask(
+        &mut self,
+        method: &str,
+        target: &str,
+        body: Option<&Value>,
+    ) -> Result<Answer, BenchError> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => {
+                let stream = TcpStream::connect(&self.authority).map_err(BenchError::io("connecting"))?;
+                stream.set_nodelay(true).map_err(BenchError::io("connecting"))?;
+                BufReader::with_capacity(256 * 1024, stream)
+            }
+        };
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let request = format!(
+            "{method} {target} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            self.authority,
+            self.token,
+            body.len()
+        );
+        connection
+            .get_mut()
+            .write_all(request.as_bytes())
+            .map_err(BenchError::io("sending a request"))?;
+        let (answer, keep) = read_answer(&mut connection)?;
+        if keep {
+            self.connection = Some(connection);
+        }
+        Ok(answer)
+    }
+
+    /// A GET that must succeed, asked again where the server says that what is asked for is still being made.
+    pub(crate) fn get(&mut self, target: &str) -> Result<Vec<u8>, BenchError> {
+        let mut answer = self.ask("GET", target, None)?;
+        for _ in 0..PATIENCE {
+            if answer.status != 503 {
+                break;
+            }
+            answer = self.ask("GET", target, None)?;
+        }
+        if answer.status == 200 {
+            return Ok(answer.body);
+        }
+        let path = target.split('?').next().unwrap_or_default();
+        let text = String::from_utf8_lossy(&answer.body);
+        Err(BenchError::Other(format!("GET {path}: {} {text}", answer.status)))
+    }
+
+    /// Begins a GET and reads the first bytes of its answer; the rest waits until the connection is dropped.
+    pub(crate) fn hold(&mut self, target: &str) -> Result<TcpStream, BenchError> {
+        let mut stream = TcpStream::connect(&self.authority).map_err(BenchError::io("connecting"))?;
+        let request = format!(
+            "GET {target} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nConnection: close\r\n\r\n",
+            self.authority, self.token
+        );
+        stream
+            .write_all(request.as_bytes())
+            .map_err(BenchError::io("sending a request"))?;
+        stream
+            .read_exact(&mut [0; 4_096])
+            .map_err(BenchError::io("reading a body"))?;
+        Ok(stream)
+    }
+
+    /// From sending a GET to having `count` bytes of its body; then the connection is dropped.
+    pub(crate) fn beginning(&mut self, target: &str, count: u64) -> Result<(), BenchError> {
+        let mut stream = TcpStream::connect(&self.authority).map_err(BenchError::io("connecting"))?;
+        let request = format!(
+            "GET {target} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nConnection: close\r\n\r\n",
+            self.authority, self.token
+        );
+        stream
+            .write_all(request.as_bytes())
+            .map_err(BenchError::io("sending a request"))?;
+        let read = std::io::copy(&mut stream.take(count), &mut std::io::sink());
+        match read.map_err(BenchError::io("reading a body"))? {
+            read if read == count => Ok(()),
+            read => Err(BenchError::Other(format!("a stream ended after {read} bytes"))),
         }
     }
 }
