@@ -161,6 +161,10 @@ impl Setup {
         if !self.args.iter().any(|arg| arg == "--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
         }
+        // What is kept for later viewers would hide what these stories count.
+        if !self.args.iter().any(|arg| arg == "--segment-cache") {
+            command.args(["--segment-cache", "0"]);
+        }
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("ETHER_") {
                 command.env_remove(name);

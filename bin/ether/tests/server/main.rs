@@ -13,6 +13,8 @@ mod films;
 #[cfg(test)]
 mod hls;
 #[cfg(test)]
+mod kept;
+#[cfg(test)]
 mod owned;
 #[cfg(test)]
 mod play;
