@@ -147,7 +147,7 @@ impl Reader<'_> {
             retired: meta.retired,
             ceiling: meta.ceiling,
             revision: meta.revision,
-            behind: self.latest.at(meta.clock).saturating_since(clock),
+            behind: meta.clock.saturating_since(clock),
         })
     }
 

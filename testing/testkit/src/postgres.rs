@@ -68,7 +68,10 @@ impl Server {
     /// Where the binaries are there and the server does not come up, and where they are not there under `CI=true`.
     pub fn start(major: u32, durability: Durability) -> Option<Self> {
         let Some(bin) = binaries(major) else {
-            missing(major, std::env::var("CI").is_ok_and(|ci| ci == "true" || ci == "1"));
+            missing(
+                major,
+                std::env::var("CI").is_ok_and(|ci| ci == "true" || ci == "1"),
+            );
             return None;
         };
         let user = unprivileged();

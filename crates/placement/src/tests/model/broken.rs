@@ -8,7 +8,7 @@ use crate::decide::Decision;
 use crate::evidence::EvidenceKind;
 use crate::outcome::{Outcome, Raised, Reserved};
 use crate::state::{Change, Pool, Session, State};
-use crate::tests::model::system::Also;
+use crate::tests::model::also::Also;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Broken {

@@ -10,6 +10,7 @@
 //! crashes, duplicates, delays and reorderings can do. Only two things are earned: a worker starts what the
 //! ledger shows it as live, and a retirement needs an execution that has really ended.
 
+mod also;
 mod broken;
 mod explore;
 mod system;
@@ -18,9 +19,10 @@ use std::sync::Arc;
 
 use ether_testkit::postgres::{Durability, Server};
 
+use crate::tests::model::also::Also;
 use crate::tests::model::broken::Broken;
 use crate::tests::model::explore::explore;
-use crate::tests::model::system::{Also, Bounds, Step, System};
+use crate::tests::model::system::{Bounds, Step, System};
 use crate::tests::world::{LONG, Place, START, World, options};
 
 /// One exploration each: reuse of sessions through two generations, a worker that crashes, and whatever else may

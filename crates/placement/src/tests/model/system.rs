@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use ether_types::{Fence, Generation, OperationId, Role, SessionId, TargetId, Timestamp};
 
-use crate::bounds::{Capacity, Claims, EvidenceBody, Lease, Quota, Units};
+use crate::bounds::{Capacity, Claims, Lease, Quota, Units};
 use crate::command::{Admission, Command, Expected, Reserve, ReserveRequest, SetPool, SetTarget};
 use crate::decide::{Decision, decide, record};
-use crate::evidence::{Author, EvidenceKind};
 use crate::outcome::{Authority, Outcome, Recorded, Renewed, Reserved};
 use crate::state::{Change, Coordinator, Meta, Own, State};
+use crate::tests::model::also::{Also, liar};
 use crate::tests::model::broken::Broken;
 use crate::tests::world::{START, boot, node, options, scope};
 
@@ -26,23 +26,6 @@ pub(super) struct Bounds {
     /// What else may happen.
     pub(super) also: Also,
 }
-
-/// What may happen besides, one thing for each exploration: together they would be too many states.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Also {
-    Nothing,
-    /// Retirements need evidence that the ledger keeps, and a liar writes what it can.
-    Evidence,
-    /// An operator changes a pool's capacity.
-    Pools,
-    /// The ledger has room for one session until its ceiling is raised.
-    Ceiling,
-    /// The database's clock is stepped back, as often as it went forward.
-    Back,
-}
-
-/// The author that lies in the model: the owner of no source.
-const LIAR: &str = "z";
 
 /// What became of an execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,12 +58,12 @@ pub(super) struct System {
     pub(super) ledger: State,
     pub(super) clock: u8,
     /// Steps that the clock has taken, forward and back.
-    moved: u8,
-    also: Also,
-    worker_boot: u8,
+    pub(super) moved: u8,
+    pub(super) also: Also,
+    pub(super) worker_boot: u8,
     /// Every fence that was ever granted, by session and generation, with its first deadline.
-    granted: BTreeMap<(SessionId, Generation), (Fence, Timestamp)>,
-    executions: BTreeMap<(SessionId, Generation), Execution>,
+    pub(super) granted: BTreeMap<(SessionId, Generation), (Fence, Timestamp)>,
+    pub(super) executions: BTreeMap<(SessionId, Generation), Execution>,
     /// Fences whose authority was seen to end.
     over: BTreeMap<(SessionId, Generation), ()>,
 }
@@ -263,92 +246,6 @@ impl System {
         steps
     }
 
-    /// The steps that only some explorations have.
-    fn also_enabled(&self, steps: &mut Vec<Step>) {
-        let mut ask = |command: Command| steps.push(Step::Ask(Box::new(command)));
-        match self.also {
-            Also::Nothing => {}
-            Also::Evidence => {
-                for (at, (fence, _)) in &self.granted {
-                    self.pieces(at, fence).into_iter().for_each(&mut ask);
-                    if self.proved(fence) {
-                        ask(Command::Retire { fence: fence.clone() });
-                    }
-                }
-            }
-            Also::Pools => {
-                for units in 0..=2 {
-                    ask(Command::SetPool(SetPool {
-                        scope: scope("w-slots"),
-                        role: Role::Transcode,
-                        capacity: Capacity::new(units).unwrap(),
-                        expected: Expected::Any,
-                    }));
-                }
-            }
-            Also::Ceiling => {
-                let quota = |value| Quota::new(value).unwrap();
-                for (expect, capacity) in [(1, 2), (2, 1), (2, 3)] {
-                    let (expect, capacity) = (quota(expect), quota(capacity));
-                    ask(Command::Raise { expect, capacity });
-                }
-                if self.ledger.own.published.quota == 1 {
-                    steps.push(Step::Reconfigure);
-                }
-            }
-            Also::Back => {
-                for session in self.ledger.sessions.present().map(|(key, _)| key.clone()) {
-                    ask(Command::Lookup { session });
-                }
-                if self.clock > 0 && self.moved < 3 {
-                    steps.push(Step::Back);
-                }
-            }
-        }
-    }
-
-    /// What anybody may write about an assignment: the truth, once there is one, and what a liar says at once.
-    fn pieces(&self, at: &(SessionId, Generation), fence: &Fence) -> Vec<Command> {
-        let piece = |author, kind| Command::Record {
-            fence: fence.clone(),
-            author,
-            kind,
-            body: EvidenceBody::new("{}").unwrap(),
-        };
-        let own = Author::Target {
-            boot: fence.target_boot.clone(),
-        };
-        let liar = Author::Source {
-            node: node(LIAR),
-            boot: boot(LIAR),
-        };
-        let mut pieces = vec![
-            piece(liar, EvidenceKind::Reaped),
-            piece(own.clone(), EvidenceKind::Attested),
-            piece(own.clone(), EvidenceKind::Succeeded),
-        ];
-        if self.executions.get(at) == Some(&Execution::Ended) {
-            pieces.push(piece(own, EvidenceKind::Reaped));
-            if self.worker_boot == 2 && fence.target_boot.as_str() == "w1" {
-                pieces.push(piece(
-                    Author::Target { boot: boot("w2") },
-                    EvidenceKind::Succeeded,
-                ));
-            }
-        }
-        pieces
-    }
-
-    /// The verifier of the model: the target's own word, or its successor's, as the ledger kept it.
-    fn proved(&self, fence: &Fence) -> bool {
-        let kept = self.ledger.evidence.get(&fence.session).unwrap();
-        kept.into_iter().flatten().any(|piece| {
-            let by_target = matches!(piece.author, Author::Target { .. });
-            let final_word = matches!(piece.kind, EvidenceKind::Reaped | EvidenceKind::Succeeded);
-            piece.fence == *fence && by_target && final_word
-        })
-    }
-
     /// A worker's own rule: its own boot, and authority that the ledger shows as live.
     fn may_start(&self, fence: &Fence) -> bool {
         let own = match fence.target.as_str() {
@@ -467,7 +364,7 @@ impl System {
             Outcome::Renew(Renewed::Renewed { deadline, .. }) if *deadline <= self.now() => {
                 return Err("a renewal gave authority that is over".to_owned());
             }
-            Outcome::Record(Recorded::Conflict { current }) if current.author != Self::liar() => {
+            Outcome::Record(Recorded::Conflict { current }) if current.author != liar() => {
                 return Err("an author was kept out by its own other word".to_owned());
             }
             Outcome::Record(Recorded::Conflict { .. } | Recorded::Full { .. }) => {
@@ -476,13 +373,6 @@ impl System {
             _ => {}
         }
         Ok(())
-    }
-
-    fn liar() -> Author {
-        Author::Source {
-            node: node(LIAR),
-            boot: boot(LIAR),
-        }
     }
 
     /// What no step may do to a session: take its generation or its deadline back.
