@@ -74,6 +74,13 @@ pub enum Unsupported {
         /// FFmpeg's name of it, such as `encoder libx264`.
         what: String,
     },
+    /// Whether the encoder program has something that the plan needs could not be found out. It denies work
+    /// from other machines and never local play (T22).
+    #[error("whether the encoder has {what} is not known")]
+    NotKnown {
+        /// FFmpeg's name of it.
+        what: String,
+    },
 }
 
 /// What an encoder may offer or not.

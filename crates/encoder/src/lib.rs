@@ -6,14 +6,20 @@
 //! it until its [`Retirement`] is proved; nothing else ends that responsibility, least of all silence.
 
 pub mod capabilities;
+pub mod choice;
+pub mod enhancement;
+pub mod freshness;
 pub mod media;
 pub mod observation;
 pub mod port;
 pub mod request;
 
 pub use capabilities::{Capabilities, Offer, Unsupported, supports_request};
+pub use choice::{Choice, ChoiceReason, Rejection};
+pub use enhancement::{EnhancementStatus, NotInert};
+pub use freshness::{Freshness, Moment, Received, Stale};
 pub use media::{ByteStream, Pieces, Served, ServedMedia};
-pub use observation::{EncoderState, Ended, Observation};
+pub use observation::{EncoderState, Ended, Observation, Treatment, Work, offers_samples};
 pub use port::{
     BoxFuture, Control, Encoder, Execution, Input, Refusal, RetireError, Retirement, Revision, ServeError,
     Start, StartError, Started,

@@ -4,6 +4,8 @@ use ether_media::Ticks;
 use ether_types::{Monotonic, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::request::{AudioAction, Device, Protocol, Request, VideoAction};
+
 /// A sample of one execution, taken in one go.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
@@ -31,6 +33,107 @@ pub struct Observation {
     pub ended: Option<Ended>,
     /// The encoder's last words, without paths or addresses; newest last.
     pub log: Vec<String>,
+    /// The encoder's own first line about itself; empty where it is not known.
+    pub version: String,
+    /// What encodes the picture; the processor where nothing is encoded.
+    pub device: Device,
+    /// What is made of the source; absent where nothing could be started.
+    pub work: Option<Work>,
+    /// Media time at which the segment begins that was asked for last.
+    pub position: Option<Ticks>,
+    /// Media time that is finished from there on: what the viewer can still have if the encoder stops now.
+    pub recovery: Ticks,
+    /// Media seconds that the newest run makes in a second, over the last seconds; absent until that is known.
+    pub speed: Option<f64>,
+    /// Bits a second that were handed out over the last seconds; absent until that is known. Of a remote
+    /// execution this is what its controller fetched and not what a viewer did.
+    pub goodput: Option<u64>,
+}
+
+impl Observation {
+    /// A sample of an execution that has nothing to show.
+    pub fn idle(sampled_at: Timestamp, sampled_monotonic: Monotonic) -> Self {
+        Self {
+            sampled_at,
+            sampled_monotonic,
+            state: EncoderState::Idle,
+            runs: 0,
+            run_start: None,
+            requested: None,
+            produced: None,
+            bytes_produced: 0,
+            scratch_used: 0,
+            scratch_limit: 0,
+            ended: None,
+            log: Vec::new(),
+            version: String::new(),
+            device: Device::Software,
+            work: None,
+            position: None,
+            recovery: Ticks::ZERO,
+            speed: None,
+            goodput: None,
+        }
+    }
+
+    /// Whether a device other than the processor encodes.
+    pub fn hardware(&self) -> bool {
+        self.device.is_hardware()
+    }
+}
+
+/// What an execution makes of its source: the part of its request that a sample repeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Work {
+    /// Protocol and container.
+    pub protocol: Protocol,
+    /// What happens to the picture, where there is one.
+    pub video: Option<Treatment>,
+    /// What happens to the sound that is played unless another is chosen.
+    pub audio: Option<Treatment>,
+    /// Qualities of the picture.
+    pub qualities: u8,
+    /// Length that segments aim at: the longest one's.
+    pub segment: Ticks,
+}
+
+/// What happens to a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Treatment {
+    /// Its packets are taken over.
+    Copied,
+    /// It is decoded and encoded anew.
+    Encoded,
+}
+
+impl Work {
+    /// What `request` asks for.
+    pub fn of(request: &Request) -> Self {
+        let video = request.video.as_ref().map(|track| match track.action {
+            VideoAction::Copy => Treatment::Copied,
+            VideoAction::Encode(_) => Treatment::Encoded,
+        });
+        let audio = request.audio.first().map(|track| match track.action {
+            AudioAction::Copy => Treatment::Copied,
+            AudioAction::Encode(_) => Treatment::Encoded,
+        });
+        let timeline = &request.timeline;
+        let longest = (0..timeline.len()).map(|n| timeline.duration(n)).max();
+        Self {
+            protocol: request.protocol,
+            video,
+            audio,
+            qualities: u8::try_from(request.rungs()).unwrap_or(u8::MAX),
+            segment: longest.unwrap_or(Ticks::ZERO),
+        }
+    }
+}
+
+/// Whether executions of `protocol` offer samples to other machines (T20).
+pub fn offers_samples(protocol: Protocol) -> bool {
+    !matches!(protocol, Protocol::Http { .. })
 }
 
 /// What an encoder is doing.

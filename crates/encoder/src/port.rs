@@ -9,6 +9,7 @@ use std::time::Duration;
 use ether_media::Ticks;
 
 use crate::capabilities::{Capabilities, Unsupported};
+use crate::choice::{Choice, ChoiceReason};
 use crate::media::{ByteStream, Served};
 use crate::observation::{Ended, Observation};
 use crate::request::{Request, Resource};
@@ -26,6 +27,15 @@ pub trait Encoder: Send + Sync {
     /// # Errors
     /// The first thing that stands in the way.
     fn supports(&self, request: &Request) -> Result<(), Unsupported>;
+
+    /// What would encode the picture of `request` now, and why (E7). Pure over what is known; opens no source
+    /// and starts no process. Whoever creates an execution puts the device into its request.
+    fn choose(&self, request: &Request) -> Choice {
+        Choice {
+            device: request.device(),
+            reasons: vec![ChoiceReason::Software],
+        }
+    }
 
     /// Creates an execution. No encoder process runs until media is asked of it.
     ///
@@ -213,6 +223,9 @@ pub enum Refusal {
     /// The encoder device takes no further session (a device's own limit).
     #[error("the encoding device takes no further session")]
     Device,
+    /// The encoder device failed; another one can make the same, and a new choice will not name this one.
+    #[error("the encoding device failed")]
+    DeviceLost,
 }
 
 /// Proof that an execution has ended: made only by the encoder that ran it.

@@ -63,6 +63,24 @@ impl Request {
         (0..self.rungs()).map(rung).chain(sounds.map(sound)).collect()
     }
 
+    /// What encodes the picture; the processor where nothing is encoded.
+    pub fn device(&self) -> Device {
+        match self.video.as_ref().map(|track| &track.action) {
+            Some(VideoAction::Encode(encode)) => encode.device,
+            _ => Device::Software,
+        }
+    }
+
+    /// The same request for another device.
+    #[must_use]
+    pub fn on(&self, device: Device) -> Self {
+        let mut request = self.clone();
+        if let Some(VideoAction::Encode(encode)) = request.video.as_mut().map(|track| &mut track.action) {
+            encode.device = device;
+        }
+        request
+    }
+
     /// How many qualities of the picture there are; one where it is copied, none where there is no picture.
     pub fn rungs(&self) -> usize {
         match self.video.as_ref().map(|track| &track.action) {

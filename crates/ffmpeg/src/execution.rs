@@ -179,20 +179,7 @@ impl Execution for LocalExecution {
 
     fn observe(&self) -> Observation {
         // The picture's strand is what a viewer means by the encoder; counts are of all.
-        let mut sample = Observation {
-            sampled_at: self.clock.now(),
-            sampled_monotonic: self.clock.monotonic(),
-            state: EncoderState::Idle,
-            runs: 0,
-            run_start: None,
-            requested: None,
-            produced: None,
-            bytes_produced: 0,
-            scratch_used: 0,
-            scratch_limit: 0,
-            ended: None,
-            log: Vec::new(),
-        };
+        let mut sample = Observation::idle(self.clock.now(), self.clock.monotonic());
         for (n, store) in self.strands.iter().enumerate() {
             let state = store.lock();
             let encoder = match state.run {

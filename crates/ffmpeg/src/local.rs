@@ -234,19 +234,13 @@ impl Execution for Nothing {
     }
 
     fn observe(&self) -> ether_encoder::Observation {
+        let (wall, monotonic) = (
+            ether_types::Timestamp::from_micros(0),
+            ether_types::Monotonic::from_origin(std::time::Duration::ZERO),
+        );
         ether_encoder::Observation {
-            sampled_at: ether_types::Timestamp::from_micros(0),
-            sampled_monotonic: ether_types::Monotonic::from_origin(std::time::Duration::ZERO),
             state: ether_encoder::EncoderState::Retiring,
-            runs: 0,
-            run_start: None,
-            requested: None,
-            produced: None,
-            bytes_produced: 0,
-            scratch_used: 0,
-            scratch_limit: 0,
-            ended: None,
-            log: Vec::new(),
+            ..ether_encoder::Observation::idle(wall, monotonic)
         }
     }
 

@@ -484,19 +484,14 @@ impl Execution for Puppet {
     }
 
     fn observe(&self) -> Observation {
+        let origin = Monotonic::from_origin(std::time::Duration::ZERO);
         Observation {
-            sampled_at: Timestamp::from_micros(1),
-            sampled_monotonic: Monotonic::from_origin(std::time::Duration::ZERO),
             state: EncoderState::Running,
             runs: 1,
             run_start: Some(0),
-            requested: None,
-            produced: None,
-            bytes_produced: 0,
-            scratch_used: 0,
             scratch_limit: self.scratch,
-            ended: None,
             log: vec!["a last word".into()],
+            ..Observation::idle(Timestamp::from_micros(1), origin)
         }
     }
 

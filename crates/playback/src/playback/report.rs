@@ -91,6 +91,7 @@ pub(crate) fn encoder_code(refusal: &Refusal) -> &'static str {
         Refusal::Encoders => "capacity_encoders",
         Refusal::Scratch => "capacity_scratch",
         Refusal::Device => "capacity_device",
+        Refusal::DeviceLost => "device_lost",
     }
 }
 
