@@ -1,22 +1,41 @@
-//! What the installed FFmpeg can do, asked once and kept by the identity of its file.
+//! What the installed FFmpeg and the devices of this machine can really do (T22).
+//!
+//! FFmpeg is asked for its lists and every device that is there encodes a few frames, within a second or two at
+//! the first start. The answers are kept by the identity of FFmpeg's file and of the drivers, so that they are
+//! asked again when either changes. What could not be found out stays unknown: local play tries it, work for
+//! other machines is refused. Only answers without a gap are kept.
 
-use std::collections::BTreeSet;
+mod drivers;
+mod lists;
+mod needs;
+mod trial;
+
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ether_encoder::{AudioAction, AudioCodec, Request, Revision, Unsupported, VideoAction};
-use ether_process::{Bounds, RunError, SpawnError, Spawner, Spec};
+use ether_encoder::{Device, Request, Revision, Unsupported, VideoCodec};
+use ether_process::Spawner;
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
 
-/// Time that one question may take, and bytes that one answer may have (T22).
-const QUESTION: Duration = Duration::from_secs(3);
-const ANSWER: usize = 1 << 20;
-/// How often the first question is asked where it is not answered in time: a disk that slept has woken by then.
-const TRIES: u32 = 2;
+use crate::strand::Strand;
+use drivers::Drivers;
+pub use drivers::Machine;
+pub use lists::{Kind, Presence};
+use lists::{Lists, QUESTION, answer};
+pub(crate) use needs::Needs;
+pub use trial::{Trial, Verdict};
+pub(crate) use trial::{announced, try_device};
+
+/// Time that all questions and trials may take together (T22).
+const ALL: Duration = Duration::from_secs(15);
+/// Questions that are asked at the same time.
+const AT_ONCE: usize = 3;
 /// The oldest major version whose behaviour ether relies on.
 pub const OLDEST_MAJOR: u32 = 5;
 
-/// What one FFmpeg program can do.
+/// What one FFmpeg program can do on one machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Inventory {
@@ -24,13 +43,13 @@ pub struct Inventory {
     pub version: String,
     /// Major version, where the program names one; development builds may not.
     pub major: Option<u32>,
-    /// Names of its encoders.
-    pub encoders: BTreeSet<String>,
-    /// Names of its filters.
-    pub filters: BTreeSet<String>,
+    /// What each device made of each codec, in the order in which they would be chosen.
+    pub trials: Vec<Trial>,
+    lists: Lists,
     /// The file that was asked.
     program: PathBuf,
     identity: Revision,
+    drivers: Drivers,
 }
 
 /// Why FFmpeg cannot be used.
@@ -70,26 +89,47 @@ pub enum InventoryError {
 }
 
 impl Inventory {
-    /// Asks `program`, or reads what it said before from `cache` where the same file was asked.
+    /// Asks `program`, or reads what it said before from `cache` where the same file was asked and the devices
+    /// and drivers of this machine are the same.
     ///
     /// Cancelling ends the questions; the cache is then unchanged.
     ///
     /// # Errors
     /// [`InventoryError`] with what to do about it.
     pub async fn load(spawner: &Spawner, program: &Path, cache: &Path) -> Result<Self, InventoryError> {
+        Self::load_on(&Machine::default(), spawner, program, cache).await
+    }
+
+    /// [`Inventory::load`] on a machine whose devices lie elsewhere.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn load_on(
+        machine: &Machine,
+        spawner: &Spawner,
+        program: &Path,
+        cache: &Path,
+    ) -> Result<Self, InventoryError> {
         let missing = || InventoryError::Missing {
             program: program.to_owned(),
         };
         let program = find(program).ok_or_else(missing)?;
         let metadata = tokio::fs::metadata(&program).await.map_err(|_| missing())?;
         let identity = crate::revision_of(&metadata);
+        let looked = machine.clone();
+        let drivers = tokio::task::spawn_blocking(move || looked.drivers()).await;
+        let drivers = drivers.unwrap_or_default();
         let cached = tokio::fs::read(cache).await.ok();
         let cached = cached.and_then(|text| serde_json::from_slice::<Self>(&text).ok());
-        if let Some(known) = cached.filter(|known| known.program == program && known.identity == identity) {
+        let same =
+            |known: &Self| known.program == program && known.identity == identity && known.drivers == drivers;
+        if let Some(known) = cached.filter(same) {
             return known.checked();
         }
-        let inventory = Self::ask(spawner, program, identity).await?.checked()?;
-        if let Ok(text) = serde_json::to_vec(&inventory) {
+        let inventory = Self::ask(spawner, program, identity, drivers).await?.checked()?;
+        if inventory.is_complete()
+            && let Ok(text) = serde_json::to_vec(&inventory)
+        {
             // A cache that cannot be written costs time at the next start and nothing else.
             let part = cache.with_extension("part");
             if tokio::fs::write(&part, text).await.is_ok() {
@@ -109,11 +149,36 @@ impl Inventory {
         &self.program
     }
 
-    async fn ask(spawner: &Spawner, program: PathBuf, identity: Revision) -> Result<Self, InventoryError> {
-        let version = answer(spawner, &program, "-version").await?;
-        let encoders = answer(spawner, &program, "-encoders").await?;
-        let filters = answer(spawner, &program, "-filters").await?;
-        let version = version.lines().next().unwrap_or_default().to_owned();
+    /// Whether FFmpeg has something, by its own name for it.
+    pub fn presence(&self, kind: Kind, name: &str) -> Presence {
+        self.lists.presence(kind, name)
+    }
+
+    /// Questions that got no usable answer.
+    pub fn unanswered(&self) -> Vec<Kind> {
+        self.lists.unanswered()
+    }
+
+    /// What is known of `codec` on `device`.
+    pub fn verdict(&self, device: Device, codec: VideoCodec) -> Option<&Verdict> {
+        let found = self
+            .trials
+            .iter()
+            .find(|trial| trial.device == device && trial.codec == codec);
+        found.map(|trial| &trial.verdict)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.unanswered().is_empty() && self.trials.iter().all(|trial| trial.verdict != Verdict::Unknown)
+    }
+
+    async fn ask(
+        spawner: &Spawner,
+        program: PathBuf,
+        identity: Revision,
+        drivers: Drivers,
+    ) -> Result<Self, InventoryError> {
+        let version = lists::version(spawner, &program).await?;
         let Some(rest) = version.strip_prefix("ffmpeg version ") else {
             return Err(InventoryError::NoAnswer { program });
         };
@@ -124,14 +189,53 @@ impl Inventory {
         let major = digits
             .and_then(|digits| digits.parse().ok())
             .filter(|major| *major < 100);
-        Ok(Self {
-            major,
-            encoders: names(&encoders),
-            filters: names(&filters),
+        let candidates = drivers.candidates();
+        let trials = candidates.iter().map(|(device, codec)| Trial {
+            device: *device,
+            codec: *codec,
+            verdict: Verdict::Unknown,
+        });
+        let mut inventory = Self {
             version,
+            major,
+            trials: trials.collect(),
+            lists: Lists::default(),
             program,
             identity,
-        })
+            drivers,
+        };
+        // Whatever is not answered when the time is over stays unknown.
+        let _ = tokio::time::timeout(ALL, inventory.find_out(spawner)).await;
+        Ok(inventory)
+    }
+
+    /// Asks every question and tries every device; what is known is filled in as it comes.
+    async fn find_out(&mut self, spawner: &Spawner) {
+        let mut questions = Kind::ALL.into_iter();
+        let mut asked = JoinSet::new();
+        loop {
+            while asked.len() < AT_ONCE
+                && let Some(kind) = questions.next()
+            {
+                let (spawner, program) = (spawner.clone(), self.program.clone());
+                asked.spawn(async move { (kind, answer(&spawner, &program, kind).await) });
+            }
+            match asked.join_next().await {
+                None => break,
+                Some(Ok((kind, Some(text)))) => self.lists.fill(kind, &text),
+                Some(_) => {}
+            }
+        }
+        for n in 0..self.trials.len() {
+            let Trial { device, codec, .. } = self.trials[n];
+            let name = crate::plan::codec::encoder_name(codec, device);
+            self.trials[n].verdict = match self.presence(Kind::Encoder, name) {
+                Presence::Absent => Verdict::Failed {
+                    said: format!("this FFmpeg has no encoder {name}"),
+                },
+                _ => try_device(spawner, &self.program, device, codec).await,
+            };
+        }
     }
 
     fn checked(self) -> Result<Self, InventoryError> {
@@ -144,40 +248,60 @@ impl Inventory {
         }
     }
 
-    /// Whether everything that `request` makes FFmpeg use is there.
+    /// Whether everything that `request` makes FFmpeg use is there, as far as is known: what is not known is
+    /// tried.
     ///
     /// # Errors
     /// The first thing that is missing.
     pub fn supports(&self, request: &Request) -> Result<(), Unsupported> {
-        let mut encoders = Vec::new();
-        let mut filters = Vec::new();
-        if let Some(VideoAction::Encode(encode)) = request.video.as_ref().map(|v| &v.action) {
-            encoders.push("libx264");
-            filters.extend(["trim", "scale", "format", "setsar"]);
-            if encode.deinterlace {
-                filters.push("bwdif");
+        match self.judge(request) {
+            Err(Unsupported::NotKnown { .. }) => Ok(()),
+            judged => judged,
+        }
+    }
+
+    /// Whether `request` may be taken from another machine: everything that it needs is known to be there.
+    ///
+    /// # Errors
+    /// The first thing that is missing, else the first that is not known.
+    pub fn admits_remote(&self, request: &Request) -> Result<(), Unsupported> {
+        self.judge(request)
+    }
+
+    /// What is missing before what is not known.
+    fn judge(&self, request: &Request) -> Result<(), Unsupported> {
+        let mut unknown = None;
+        for strand in Strand::all(request) {
+            match self.judge_needs(&Needs::of(&strand)) {
+                Err(error @ Unsupported::NotKnown { .. }) => unknown = unknown.or(Some(error)),
+                judged => judged?,
             }
         }
-        for audio in &request.audio {
-            let AudioAction::Encode(encode) = &audio.action else {
-                continue;
-            };
-            encoders.push(match encode.codec {
-                AudioCodec::Aac => "aac",
-                AudioCodec::Opus => "libopus",
-            });
-            filters.extend(["aresample", "aformat", "apad", "atrim"]);
+        if let Some((device, codec)) = needs::device(request) {
+            let what = format!("a working {}", crate::plan::codec::encoder_name(codec, device));
+            match self.verdict(device, codec) {
+                Some(Verdict::Works) => {}
+                Some(Verdict::Unknown) => unknown = unknown.or(Some(Unsupported::NotKnown { what })),
+                _ => return Err(Unsupported::Missing { what }),
+            }
         }
-        let lacks = |kind: &str, name: &str| Unsupported::Missing {
-            what: format!("{kind} {name}"),
-        };
-        if let Some(name) = encoders.into_iter().find(|name| !self.encoders.contains(*name)) {
-            return Err(lacks("encoder", name));
+        unknown.map_or(Ok(()), Err)
+    }
+
+    /// The same for one command line.
+    pub(crate) fn judge_needs(&self, needs: &Needs) -> Result<(), Unsupported> {
+        let mut unknown = None;
+        for (kind, name) in needs.iter() {
+            let what = || format!("{kind} {name}");
+            match self.presence(*kind, name) {
+                Presence::Present => {}
+                Presence::Absent => return Err(Unsupported::Missing { what: what() }),
+                Presence::Unknown => {
+                    unknown.get_or_insert_with(|| Unsupported::NotKnown { what: what() });
+                }
+            }
         }
-        match filters.into_iter().find(|name| !self.filters.contains(*name)) {
-            Some(name) => Err(lacks("filter", name)),
-            None => Ok(()),
-        }
+        unknown.map_or(Ok(()), Err)
     }
 }
 
@@ -192,55 +316,10 @@ fn find(program: &Path) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-async fn answer(spawner: &Spawner, program: &Path, question: &str) -> Result<String, InventoryError> {
-    let program = program.to_owned();
-    let first = question == "-version";
-    for _ in 0..if first { TRIES } else { 1 } {
-        let mut spec = Spec::new(&program);
-        if !first {
-            spec.arg("-hide_banner");
-        }
-        spec.arg(question).stdout_pipe();
-        let bounds = Bounds {
-            stdin: None,
-            max_output: ANSWER,
-            deadline: QUESTION,
-        };
-        match spawner.run_bounded(spec, bounds).await {
-            Ok(output) => return Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-            Err(RunError::Spawn(SpawnError::NotFound { .. } | SpawnError::NotExecutable { .. })) => {
-                return Err(InventoryError::Missing { program });
-            }
-            Err(RunError::DeadlineExceeded { .. }) => {}
-            Err(_) => return Err(InventoryError::NoAnswer { program }),
-        }
-    }
-    Err(InventoryError::Slow { program })
-}
-
-/// The names in one of FFmpeg's lists: second words, after a word of marks. The explanations of the marks have
-/// `=` there. How many marks there are differs between versions and lists.
-fn names(list: &str) -> BTreeSet<String> {
-    let mark = |word: &str| word.bytes().all(|b| b == b'.' || b.is_ascii_uppercase());
-    let name = |line: &str| {
-        let mut words = line.strip_prefix(' ')?.split_whitespace();
-        let (marks, name) = (words.next()?, words.next()?);
-        (mark(marks) && name != "=").then(|| name.to_owned())
-    };
-    list.lines().filter_map(name).collect()
+/// A name that no file has, for command lines that are only looked at.
+pub(crate) fn nameless() -> &'static OsStr {
+    OsStr::new("source")
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_of_either_form_are_read() {
-        let list = "Filters:\n  T.. = Timeline support\n  | = Source or sink filter\n ... trim  V->V  Pick.\n T.C gblur V->V x\n";
-        assert_eq!(names(list), ["gblur", "trim"].map(str::to_owned).into());
-        let newer = "Filters:\n  T.. = Timeline\n  ------\n TS aap  AA->A  Apply.\n .. trim  V->V  Pick.\n";
-        assert_eq!(names(newer), ["aap", "trim"].map(str::to_owned).into());
-        let encoders = "Encoders:\n V..... = Video\n ------\n V....D libx264  H.264\n A....D aac  AAC\n";
-        assert_eq!(names(encoders), ["aac", "libx264"].map(str::to_owned).into());
-    }
-}
+mod tests;

@@ -15,6 +15,7 @@ use ether_media::Ticks;
 
 use crate::fragment;
 use crate::init;
+use crate::inventory::announced;
 use crate::pipe::{Event, PipeError, PipeReader, PipeTrack, Sample};
 use crate::scratch::{Blob, BlobReader, WriteError};
 use crate::segmenter::{Frames, Lane, Placement, Segmenter, Table, Violation};
@@ -254,6 +255,13 @@ fn rail(
 ) -> Result<Rail, Stop> {
     let unreadable = || Stop::Ended(Ended::Unreadable);
     let (picture, sound) = (video.map(|n| &tracks[n]), audio.map(|n| &tracks[n]));
+    // What a playlist announced is what the encoder was told; one that gives something else is not used (D2).
+    if let (Some(picture), Some(encode)) = (picture, store.strand.encode())
+        && let Some(rung) = encode.rungs.get(rung)
+        && !announced(picture, encode.codec, rung)
+    {
+        return Err(Stop::Ended(Ended::ConfigurationChanged));
+    }
     let mut layout = None;
     match store.strand.container {
         SegmentContainer::Fmp4 => {

@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ether_ffmpeg::{Inventory, inventory::OLDEST_MAJOR};
+use ether_ffmpeg::{
+    Inventory,
+    inventory::{Kind, OLDEST_MAJOR, Presence},
+};
 use ether_process::{Bounds, Config, Processes, Spawner, Spec, find_runnable};
 use ether_types::Clock;
 use serde::Serialize;
@@ -184,7 +187,7 @@ async fn ffmpeg(program: &Path, spawner: &Spawner) -> Vec<Finding> {
     let mut findings = vec![Finding::ok(Area::Ffmpeg, inventory.version.clone())];
     let lacks = ["libx264", "aac"]
         .into_iter()
-        .filter(|name| !inventory.encoders.contains(*name));
+        .filter(|name| inventory.presence(Kind::Encoder, name) == Presence::Absent);
     let lacks: Vec<&str> = lacks.collect();
     findings.push(if lacks.is_empty() {
         Finding::ok(Area::Encoders, "libx264 and aac")

@@ -165,6 +165,25 @@ pub(super) fn delivered(encode: &VideoEncode) -> Vec<String> {
     filters
 }
 
+/// The filters of a trial: pictures of the processor that are uploaded, scaled on the device where plans do that,
+/// and encoded.
+pub(crate) fn tried(encode: &VideoEncode) -> Vec<String> {
+    let chain = match encode.device {
+        Device::Vaapi { .. } => Chain::Vaapi,
+        Device::Nvenc { .. } => Chain::Cuda,
+        Device::Qsv { .. } | Device::Software => return delivered(encode),
+    };
+    let mut filters = chain.entered(encode.codec);
+    filters.extend(
+        encode
+            .rungs
+            .iter()
+            .take(1)
+            .flat_map(|rung| chain.quality(encode, rung)),
+    );
+    filters
+}
+
 /// The format of samples that devices take.
 fn samples(codec: VideoCodec) -> &'static str {
     match codec {

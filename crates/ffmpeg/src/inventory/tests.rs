@@ -1,0 +1,163 @@
+//! The inventory of the FFmpeg that is installed, and of programs that answer otherwise.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ether_encoder::{Device, Unsupported, VideoAction, VideoCodec};
+use ether_process::{Config, Processes};
+use ether_types::SystemClock;
+
+use super::*;
+use crate::plan::plan;
+use crate::strand::RungSet;
+use crate::tests::film::{ENCODE, Film, Make};
+
+struct Bench {
+    processes: Processes,
+    dir: tempfile::TempDir,
+}
+
+impl Bench {
+    fn open() -> Self {
+        Self {
+            processes: Processes::start(Config::unguarded(Arc::new(SystemClock::new()))).unwrap(),
+            dir: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    /// A program that does `script` before it becomes the real FFmpeg.
+    fn program(&self, script: &str) -> PathBuf {
+        let path = self.dir.path().join("ffmpeg");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\nexec ffmpeg \"$@\"\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    /// A machine with a render node and an NVIDIA card of which only the files are there.
+    fn machine(&self) -> Machine {
+        let root = self.dir.path().join("root");
+        std::fs::create_dir_all(root.join("dev/dri")).unwrap();
+        std::fs::create_dir_all(root.join("sys/module/i915")).unwrap();
+        std::fs::write(root.join("dev/dri/renderD128"), "").unwrap();
+        std::fs::write(root.join("dev/nvidia0"), "").unwrap();
+        std::fs::write(root.join("dev/nvidiactl"), "").unwrap();
+        std::fs::write(root.join("sys/module/i915/srcversion"), "A1\n").unwrap();
+        Machine::at(root)
+    }
+
+    async fn load(&self, machine: &Machine, program: &Path) -> Inventory {
+        let cache = self.dir.path().join("inventory.json");
+        Inventory::load_on(machine, &self.processes.spawner(), program, &cache)
+            .await
+            .unwrap()
+    }
+}
+
+/// What is asked of FFmpeg is what the plans make it use: FFmpeg itself is asked by running the plan.
+#[tokio::test]
+async fn everything_that_a_plan_uses_is_asked_for_and_there() {
+    let bench = Bench::open();
+    let inventory = bench.load(&Machine::default(), Path::new("ffmpeg")).await;
+    assert!(inventory.unanswered().is_empty());
+    let film = Film::clip("ntsc.mkv");
+    let mut request = film.request(Make {
+        copy_audio: false,
+        ..ENCODE
+    });
+    assert_eq!(inventory.supports(&request), Ok(()));
+    assert_eq!(inventory.admits_remote(&request), Ok(()));
+    let strand = &Strand::all(&request)[0];
+    let needs = Needs::of(strand);
+    let last = strand.timeline.len() as u32 - 2;
+    let args = plan(strand, RungSet::one(0), last, 0, film.path.as_os_str()).args;
+    let mut spec = ether_process::Spec::new("ffmpeg");
+    spec.args(&args).stdout_pipe();
+    let bounds = ether_process::Bounds {
+        stdin: None,
+        max_output: 256 << 20,
+        deadline: Duration::from_secs(120),
+    };
+    bench.processes.spawner().run_bounded(spec, bounds).await.unwrap();
+    // Each thing that it needs is missed where it is not there.
+    for (kind, name) in needs.iter() {
+        let mut poorer = inventory.clone();
+        poorer.lists.remove(*kind, name);
+        let missing = Err(Unsupported::Missing {
+            what: format!("{kind} {name}"),
+        });
+        assert_eq!(poorer.supports(&request), missing);
+        assert_eq!(poorer.admits_remote(&request), missing);
+    }
+    if let Some(VideoAction::Encode(encode)) = request.video.as_mut().map(|video| &mut video.action) {
+        encode.codec = VideoCodec::Hevc;
+        encode.device = Device::Vaapi { node: 128 };
+    }
+    let refused = inventory.supports(&request);
+    assert!(matches!(refused, Err(Unsupported::Missing { .. })), "{refused:?}");
+    bench.processes.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_is_not_known_is_tried_here_and_refused_to_others() {
+    let bench = Bench::open();
+    let program = bench.program(r#"case "$*" in *-filters*) exit 1;; esac"#);
+    let machine = Machine::at(bench.dir.path().join("bare"));
+    let inventory = bench.load(&machine, &program).await;
+    assert_eq!(inventory.unanswered(), [Kind::Filter]);
+    let request = Film::clip("ntsc.mkv").request(ENCODE);
+    assert_eq!(inventory.supports(&request), Ok(()));
+    let refused = inventory.admits_remote(&request);
+    assert!(
+        matches!(refused, Err(Unsupported::NotKnown { .. })),
+        "{refused:?}"
+    );
+    // An answer with a gap is not kept: the next start asks again.
+    assert!(!bench.dir.path().join("inventory.json").exists());
+    bench.processes.shutdown().await;
+}
+
+#[tokio::test]
+async fn devices_are_tried_for_real_and_again_when_their_drivers_change() {
+    let bench = Bench::open();
+    let marks = bench.dir.path().join("asked");
+    let program = bench.program(&format!("echo \"$*\" >> {}", marks.display()));
+    let machine = bench.machine();
+    let asked = || {
+        let text = std::fs::read_to_string(&marks).unwrap_or_default();
+        let trials = text.lines().filter(|line| line.contains("testsrc2")).count();
+        (text.lines().count() - trials, trials)
+    };
+    // There are files of devices here and no devices: each trial fails as the real FFmpeg says.
+    let inventory = bench.load(&machine, &program).await;
+    assert_eq!(inventory.trials.len(), 6);
+    for trial in &inventory.trials {
+        let Verdict::Failed { said } = &trial.verdict else {
+            panic!("{trial:?}")
+        };
+        assert!(!said.is_empty() && !said.contains("0x"), "{said}");
+    }
+    assert_eq!(asked(), (1 + Kind::ALL.len(), 6));
+    // The same program and drivers are not asked again.
+    assert_eq!(bench.load(&machine, &program).await, inventory);
+    assert_eq!(asked(), (1 + Kind::ALL.len(), 6));
+    // Another driver is.
+    std::fs::write(bench.dir.path().join("root/sys/module/i915/srcversion"), "A2\n").unwrap();
+    bench.load(&machine, &program).await;
+    assert_eq!(asked(), (2 + 2 * Kind::ALL.len(), 12));
+    // A device that is gone is no candidate any more.
+    std::fs::remove_file(bench.dir.path().join("root/dev/nvidia0")).unwrap();
+    assert_eq!(bench.load(&machine, &program).await.trials.len(), 4);
+    bench.processes.shutdown().await;
+}
+
+/// A program that hangs on one question costs that answer and nothing else.
+#[tokio::test]
+async fn a_question_that_hangs_is_given_up() {
+    let bench = Bench::open();
+    let program = bench.program(r#"case "$*" in *-decoders*) exec sleep 60;; esac"#);
+    let machine = Machine::at(bench.dir.path().join("bare"));
+    let inventory = bench.load(&machine, &program).await;
+    assert_eq!(inventory.unanswered(), [Kind::Decoder]);
+    bench.processes.shutdown().await;
+}
