@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// The variable that names folders of films.
 pub(crate) const MEDIA_VARIABLE: &str = "ETHER_SERVE_MEDIA";
@@ -53,6 +53,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MIB", env = "ETHER_SEGMENT_CACHE", default_value_t = 2048,
           value_parser = clap::value_parser!(u32).range(0..=16_777_216))]
     pub(crate) segment_cache: u32,
+    /// Which devices may encode: whatever proves that it can, none, or one kind.
+    #[arg(long, value_name = "KIND", env = "ETHER_HWACCEL", value_enum, default_value_t = Hardware::Auto)]
+    pub(crate) hwaccel: Hardware,
     /// A name besides localhost and the address itself that the server answers to; may be given several times,
     /// or separated by commas.
     #[arg(
@@ -72,6 +75,21 @@ pub(crate) struct ServeArgs {
         value_delimiter = ','
     )]
     pub(crate) origins: Vec<String>,
+}
+
+/// Devices that may encode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Hardware {
+    /// Whatever proves that it can.
+    Auto,
+    /// None: the processor encodes.
+    Off,
+    /// VA-API.
+    Vaapi,
+    /// NVENC.
+    Nvenc,
+    /// Intel Quick Sync.
+    Qsv,
 }
 
 /// Arguments of `ether doctor`.

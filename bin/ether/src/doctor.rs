@@ -45,7 +45,7 @@ pub(crate) fn run(args: DoctorArgs) -> Status {
 
 fn status_of(area: Area) -> Status {
     match area {
-        Area::Ffmpeg | Area::Encoders | Area::Ffprobe => Status::Ffmpeg,
+        Area::Ffmpeg | Area::Encoders | Area::Parts | Area::Hardware | Area::Ffprobe => Status::Ffmpeg,
         Area::DataDirectory | Area::Scratch => Status::Storage,
         Area::Port => Status::Address,
         Area::Processes | Area::Watches => Status::Failed,

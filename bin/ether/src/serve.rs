@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ether_node::{DataDirError, Options, ReadyLine, Standalone, StartError};
+use ether_node::{DataDirError, HardwareWish, Options, ReadyLine, Standalone, StartError};
 use ether_process::{Spawner, Spec};
 use ether_types::{Clock, SystemClock};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::cli::ServeArgs;
+use crate::cli::{Hardware, ServeArgs};
 use crate::status::Status;
 use crate::{log, progress};
 
@@ -133,6 +133,13 @@ fn options(args: ServeArgs, data_dir: PathBuf) -> Options {
         scratch_dir: args.place.scratch_dir,
         hosts: args.hosts,
         origins: args.origins,
+        hardware: match args.hwaccel {
+            Hardware::Auto => HardwareWish::Auto,
+            Hardware::Off => HardwareWish::Off,
+            Hardware::Vaapi => HardwareWish::Vaapi,
+            Hardware::Nvenc => HardwareWish::Nvenc,
+            Hardware::Qsv => HardwareWish::Qsv,
+        },
     }
 }
 

@@ -129,7 +129,9 @@ fn rejection(
     // Only what is known to be there is relied on: the processor is always at hand.
     match inventory.admits_remote(&request.on(device)) {
         Ok(()) => None,
-        Err(Unsupported::Missing { what } | Unsupported::NotKnown { what }) => Some(Rejection::Lacks { what }),
+        Err(Unsupported::Missing { what } | Unsupported::NotKnown { what }) => {
+            Some(Rejection::Lacks { what })
+        }
         Err(other) => Some(Rejection::Lacks {
             what: other.to_string(),
         }),
@@ -226,7 +228,10 @@ impl Devices {
     /// Counts an execution of `request`.
     pub(crate) fn started(&self, request: &Request) {
         let Some(codec) = encoded_as(request) else { return };
-        let fallen = self.trouble().iter().any(|t| t.codec == codec && self.wish.allows(t.device));
+        let fallen = self
+            .trouble()
+            .iter()
+            .any(|t| t.codec == codec && self.wish.allows(t.device));
         let counts = &mut self.lock().counts;
         if request.device().is_hardware() {
             counts.hardware += 1;
@@ -298,7 +303,10 @@ impl Devices {
 
 impl State {
     fn known(&mut self, device: Device, codec: VideoCodec) -> &mut Known {
-        let found = self.known.iter().position(|k| k.device == device && k.codec == codec);
+        let found = self
+            .known
+            .iter()
+            .position(|k| k.device == device && k.codec == codec);
         let at = found.unwrap_or_else(|| {
             self.known.push(Known {
                 device,

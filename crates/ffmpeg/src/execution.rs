@@ -12,22 +12,24 @@
 //! its supervisors have ended.
 
 use std::os::unix::process::ExitStatusExt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ether_encoder::{
-    BoxFuture, ByteStream, Control, EncoderState, Ended, Execution, Input, MOST_RUNGS, Observation, Resource,
-    RetireError, Retirement, Revision, ServeError, Served, StartError,
+    BoxFuture, ByteStream, Control, Device, EncoderState, Ended, Execution, Input, MOST_RUNGS, Observation,
+    Refusal, Request, Resource, RetireError, Retirement, Revision, ServeError, Served, StartError, Work,
 };
+use ether_media::Ticks;
 use ether_process::{Child, ExitEvidence, Spawner, Spec};
 use ether_types::{Clock, Monotonic};
 use tokio::sync::oneshot;
 
+use crate::devices::{Devices, Fault};
+use crate::meter::{Fetched, Meter, Rates};
 use crate::plan::{self, Plan};
-use crate::reader::{self, Job, ReaderEnd, Remainder};
+use crate::reader::{self, Job, Progress, ReaderEnd, Remainder};
 use crate::step::{Step, next_step, reaches};
-use crate::store::{Failure, Piece, RunView, Store};
+use crate::store::{Failure, Piece, RunView, State, Store};
 use crate::strand::RungSet;
 use crate::text::Text;
 
@@ -38,12 +40,22 @@ const LOOK: Duration = Duration::from_secs(5);
 /// How long an encoder that is not held back may make nothing before it counts as stalled.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// When asking again makes sense after a device did not work: another is chosen at once.
+const CHOOSE_AGAIN: Duration = Duration::from_secs(1);
+
+/// Signals by which a driver ends the process that uses it.
+const SIGILL: i32 = 4;
+const SIGABRT: i32 = 6;
+const SIGBUS: i32 = 7;
+const SIGSEGV: i32 = 11;
+
 /// What an execution needs of its encoder.
 #[derive(Clone)]
 pub(crate) struct Tools {
     pub(crate) ffmpeg: std::path::PathBuf,
     pub(crate) spawner: Spawner,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) devices: Arc<Devices>,
 }
 
 /// The part of an execution that viewers hold.
@@ -51,12 +63,44 @@ pub(crate) struct LocalExecution {
     strands: Vec<Arc<Store>>,
     text: Option<Text>,
     clock: Arc<dyn Clock>,
+    version: String,
+    device: Device,
+    work: Work,
+    meter: Mutex<Meter>,
+    fetched: Fetched,
 }
 
 impl LocalExecution {
     /// An execution of `strands`, one of which makes each representation, and of a text track beside them.
-    pub(crate) fn new(strands: Vec<Arc<Store>>, text: Option<Text>, clock: Arc<dyn Clock>) -> Self {
-        Self { strands, text, clock }
+    pub(crate) fn new(
+        strands: Vec<Arc<Store>>,
+        text: Option<Text>,
+        request: &Request,
+        tools: &Tools,
+    ) -> Self {
+        Self {
+            strands,
+            text,
+            clock: tools.clock.clone(),
+            version: tools.devices.inventory.version.clone(),
+            device: request.device(),
+            work: Work::of(request),
+            meter: Mutex::default(),
+            fetched: Fetched::default(),
+        }
+    }
+
+    /// Notes what is made and fetched, for the rates that samples state.
+    fn measure(&self) -> Rates {
+        let run = self.strands.first().and_then(|store| {
+            let run = store.lock().run?;
+            let made = run.produced? - store.timeline.start(run.start as usize);
+            Some((run.id, made))
+        });
+        let now = self.clock.monotonic();
+        let mut meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner);
+        meter.note(now, run, self.fetched.bytes());
+        meter.rates(now)
     }
 
     /// The text track, where there is one and `resource` is it.
@@ -117,14 +161,15 @@ impl Execution for LocalExecution {
             }
             let (store, piece) = self.find(resource)?;
             if let Some(served) = kept(store, piece) {
-                return Ok(served);
+                return Ok(self.fetched.counted(served));
             }
             let mut changes = store.watch();
             let want = Want::register(store, piece);
             loop {
                 changes.borrow_and_update();
                 if let Some(served) = store.finished(piece) {
-                    return Ok(served);
+                    self.measure();
+                    return Ok(self.fetched.counted(served));
                 }
                 if let Some(error) = want.verdict(piece) {
                     return Err(error);
@@ -142,7 +187,8 @@ impl Execution for LocalExecution {
             return text.finished();
         }
         let (store, piece) = self.find(resource).ok()?;
-        store.finished(piece).or_else(|| store.kept(piece))
+        let served = store.finished(piece).or_else(|| store.kept(piece))?;
+        Some(self.fetched.counted(served))
     }
 
     fn reaches(&self, resource: Resource) -> bool {
@@ -179,7 +225,15 @@ impl Execution for LocalExecution {
 
     fn observe(&self) -> Observation {
         // The picture's strand is what a viewer means by the encoder; counts are of all.
-        let mut sample = Observation::idle(self.clock.now(), self.clock.monotonic());
+        let rates = self.measure();
+        let mut sample = Observation {
+            version: self.version.clone(),
+            device: self.device,
+            work: Some(self.work),
+            speed: rates.speed,
+            goodput: rates.goodput,
+            ..Observation::idle(self.clock.now(), self.clock.monotonic())
+        };
         for (n, store) in self.strands.iter().enumerate() {
             let state = store.lock();
             let encoder = match state.run {
@@ -192,6 +246,9 @@ impl Execution for LocalExecution {
                 sample.state = encoder;
                 sample.run_start = state.run.map(|run| run.start);
                 sample.produced = state.run.and_then(|run| run.produced);
+                let position = store.timeline.start(state.cursor as usize);
+                sample.position = state.requested.map(|_| position);
+                sample.recovery = recovery(&state, store, position);
             }
             if encoder == EncoderState::Retiring {
                 sample.state = encoder;
@@ -252,6 +309,19 @@ fn kept(store: &Store, piece: Piece) -> Option<Served> {
     Some(served)
 }
 
+/// Media time that is finished without a gap from `position` on, in the quality that has most of it.
+fn recovery(state: &State, store: &Store, position: Ticks) -> Ticks {
+    let until = |rung: usize| {
+        let has = |number: &u32| state.segments.contains_key(&(*number, rung));
+        let next = (state.cursor..)
+            .find(|number| !has(number))
+            .unwrap_or(state.cursor);
+        store.timeline.start(next as usize)
+    };
+    let furthest = (0..store.strand.representations.len().max(1)).map(until).max();
+    furthest.map_or(Ticks::ZERO, |until| (until - position).max(Ticks::ZERO))
+}
+
 /// A viewer's wait; dropping it withdraws the request.
 struct Want<'a> {
     store: &'a Store,
@@ -299,8 +369,14 @@ impl<'a> Want<'a> {
         }
         let failure = state.failure.as_ref()?;
         let concerns = failure.run >= self.since && number.is_none_or(|number| number >= failure.start);
-        concerns.then(|| ServeError::Ended {
-            ended: failure.ended.clone(),
+        concerns.then(|| match &failure.refusal {
+            Some(refusal) => ServeError::Refused {
+                refusal: refusal.clone(),
+                retry_after: CHOOSE_AGAIN,
+            },
+            None => ServeError::Ended {
+                ended: failure.ended.clone(),
+            },
         })
     }
 }
@@ -328,7 +404,8 @@ struct Run {
     first: u32,
     rungs: RungSet,
     child: Child,
-    progress: Arc<AtomicU64>,
+    progress: Arc<Progress>,
+    /// How far its media had come when it was last looked at.
     seen: u64,
     /// Since when it has made nothing although it might have.
     idle_since: Monotonic,
@@ -400,7 +477,8 @@ impl Supervisor {
         let held = self.store.lock().run.is_some_and(|view| view.held);
         let Some(run) = &mut self.run else { return };
         let now = self.tools.clock.monotonic();
-        let made = run.progress.load(Ordering::Relaxed);
+        // Bytes alone are no progress: an encoder that writes and never gets on is as stalled as a silent one.
+        let made = run.progress.steps();
         if made != run.seen || held {
             run.idle_since = now;
         }
@@ -434,7 +512,7 @@ impl Supervisor {
             state.runs
         });
         if let Err(ended) = self.spawn(id, first, rungs, attempt).await {
-            self.conclude(id, first, ended, Vec::new());
+            self.conclude(id, first, ended, None, Vec::new());
         }
     }
 
@@ -467,7 +545,7 @@ impl Supervisor {
             source: (path.clone(), *revision),
             sound_frames: plan::sound_frames(&self.store.strand),
         };
-        let progress = Arc::new(AtomicU64::new(0));
+        let progress = Arc::new(Progress::default());
         let (done, reader) = oneshot::channel();
         let (store, counter) = (self.store.clone(), progress.clone());
         let thread = std::thread::Builder::new()
@@ -530,7 +608,7 @@ impl Supervisor {
         let _ = (&mut run.reader).await;
         let evidence = run.child.retired().await;
         self.note(&run, &evidence);
-        self.conclude(id, run.first, ended, run.child.stderr_lines());
+        self.conclude(id, run.first, ended, None, run.child.stderr_lines());
     }
 
     /// A run's reader is done: find out what the process says, prove it gone, and go on from there.
@@ -554,11 +632,34 @@ impl Supervisor {
             ReaderEnd::Failed(ended) => ended,
             ReaderEnd::LandedLate if run.from_start => Ended::BoundViolated { segment: run.first },
             ReaderEnd::LandedLate => {
-                self.conclude(run.id, run.first, Ended::Stopped, lines);
+                self.conclude(run.id, run.first, Ended::Stopped, None, lines);
                 return self.start_run(run.first, run.rungs, run.attempt + 1).await;
             }
         };
-        self.conclude(run.id, run.first, ended, lines);
+        let refusal = self.device_fault(&run, &ended, &lines);
+        self.conclude(run.id, run.first, ended, refusal, lines);
+    }
+
+    /// What the end of a run means for the device that encoded it, where it was not the processor.
+    fn device_fault(&self, run: &Run, ended: &Ended, lines: &[String]) -> Option<Refusal> {
+        let encode = self.store.strand.encode()?;
+        let made = run.progress.steps() > 0;
+        let fault = match ended {
+            _ if !encode.device.is_hardware() => return None,
+            Ended::Failed {
+                signal: None | Some(SIGILL | SIGABRT | SIGBUS | SIGSEGV),
+                ..
+            }
+            | Ended::Unreadable => Fault::of(encode.device, lines, made)?,
+            Ended::Stalled => Fault::Failed {
+                said: "it made nothing for too long".to_owned(),
+            },
+            Ended::ConfigurationChanged => Fault::Failed {
+                said: "it gives another configuration than was announced".to_owned(),
+            },
+            _ => return None,
+        };
+        Some(self.tools.devices.failed(encode.device, encode.codec, fault))
     }
 
     async fn failed(&self, run: &Run, evidence: &ExitEvidence) -> Ended {
@@ -577,7 +678,7 @@ impl Supervisor {
         tracing::debug!(run = run.id, status = %evidence.status(), "an encoder process is proved gone");
     }
 
-    fn conclude(&self, run: u64, start: u32, ended: Ended, log: Vec<String>) {
+    fn conclude(&self, run: u64, start: u32, ended: Ended, refusal: Option<Refusal>, log: Vec<String>) {
         self.store.update(|state| {
             let next = state
                 .run
@@ -593,6 +694,7 @@ impl Supervisor {
                     run,
                     start: next,
                     ended: failed.clone(),
+                    refusal,
                 }),
             };
             state.ended = Some(ended);

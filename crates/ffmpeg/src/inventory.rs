@@ -24,14 +24,14 @@ use drivers::Drivers;
 pub use drivers::Machine;
 pub use lists::{Kind, Presence};
 use lists::{Lists, QUESTION, answer};
-pub(crate) use needs::Needs;
+pub(crate) use needs::{Needs, encoded_as};
 pub use trial::{Trial, Verdict};
-pub(crate) use trial::{announced, try_device};
+pub(crate) use trial::{announced, deciding, try_device};
 
 /// Time that all questions and trials may take together (T22).
 const ALL: Duration = Duration::from_secs(15);
 /// Questions that are asked at the same time.
-const AT_ONCE: usize = 3;
+const AT_ONCE: usize = 2;
 /// The oldest major version whose behaviour ether relies on.
 pub const OLDEST_MAJOR: u32 = 5;
 
@@ -168,7 +168,45 @@ impl Inventory {
         found.map(|trial| &trial.verdict)
     }
 
-    fn is_complete(&self) -> bool {
+    /// An FFmpeg that has all that `requests` need, and devices that passed their trials.
+    #[cfg(test)]
+    pub(crate) fn with_all_for(requests: &[Request], trials: Vec<Trial>) -> Self {
+        let mut lists = Lists::default();
+        for strand in requests.iter().flat_map(Strand::all) {
+            for (kind, name) in Needs::of(&strand).iter() {
+                lists.add(*kind, name);
+            }
+        }
+        Self {
+            version: "ffmpeg version made-up".to_owned(),
+            major: None,
+            trials,
+            lists,
+            program: find("ffmpeg".as_ref()).unwrap(),
+            identity: Revision {
+                size: 0,
+                modified_nanos: 0,
+                inode: 0,
+                device: 0,
+            },
+            drivers: Drivers::default(),
+        }
+    }
+
+    /// The same of another program.
+    #[cfg(test)]
+    pub(crate) fn of_program(self, program: Option<PathBuf>) -> Self {
+        let program = program.unwrap_or(self.program);
+        Self { program, ..self }
+    }
+
+    /// Takes something away from what is known to be there.
+    #[cfg(test)]
+    pub(crate) fn forget(&mut self, kind: Kind, name: &str) {
+        self.lists.remove(kind, name);
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
         self.unanswered().is_empty() && self.trials.iter().all(|trial| trial.verdict != Verdict::Unknown)
     }
 
@@ -277,7 +315,8 @@ impl Inventory {
                 judged => judged?,
             }
         }
-        if let Some((device, codec)) = needs::device(request) {
+        let device = request.device();
+        if let Some(codec) = encoded_as(request).filter(|_| device.is_hardware()) {
             let what = format!("a working {}", crate::plan::codec::encoder_name(codec, device));
             match self.verdict(device, codec) {
                 Some(Verdict::Works) => {}

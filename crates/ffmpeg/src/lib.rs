@@ -7,12 +7,14 @@
 //! reads text tracks, which are never cut.
 
 mod boxes;
+pub mod devices;
 mod execution;
 mod fragment;
 mod init;
 pub mod inventory;
 mod kept;
 pub mod local;
+mod meter;
 mod pipe;
 mod plan;
 mod reader;
@@ -29,7 +31,8 @@ use std::os::unix::fs::MetadataExt;
 
 use ether_encoder::Revision;
 
-pub use inventory::{Inventory, InventoryError};
+pub use devices::{DeviceCounts, HardwareWish};
+pub use inventory::{Inventory, InventoryError, Machine};
 pub use local::{LocalEncoder, LocalOptions};
 pub use subtitles::Subtitles;
 

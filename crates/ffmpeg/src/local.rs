@@ -4,13 +4,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ether_encoder::{
-    BoxFuture, Capabilities, Encoder, Execution, Input, Request, Resource, Served, Start, StartError,
+    BoxFuture, Capabilities, Choice, Encoder, Execution, Input, Request, Resource, Served, Start, StartError,
     Started, Unsupported, supports_request,
 };
 use ether_process::Spawner;
 use ether_types::Clock;
 use tokio::task::JoinSet;
 
+use crate::devices::{DeviceCounts, Devices, HardwareWish};
 use crate::execution::{LocalExecution, Supervisor, Tools};
 use crate::inventory::Inventory;
 use crate::kept::{self, Keeper, Key};
@@ -39,11 +40,14 @@ pub struct LocalOptions {
     pub spawner: Spawner,
     /// Time.
     pub clock: Arc<dyn Clock>,
+    /// Which devices may encode.
+    pub hardware: HardwareWish,
 }
 
 /// FFmpeg on this machine.
 pub struct LocalEncoder {
-    options: LocalOptions,
+    scratch: PathBuf,
+    tools: Tools,
     keeper: Arc<Keeper>,
     supervisors: Mutex<JoinSet<()>>,
     subtitles: Subtitles,
@@ -52,17 +56,28 @@ pub struct LocalEncoder {
 impl LocalEncoder {
     /// An encoder that has nothing to do yet.
     pub fn new(options: LocalOptions) -> Self {
-        let keeper = Keeper::new(&options.scratch, options.kept).unwrap_or_else(|error| {
+        let LocalOptions {
+            inventory,
+            scratch,
+            spawner,
+            clock,
+            hardware,
+            kept,
+        } = options;
+        let keeper = Keeper::new(&scratch, kept).unwrap_or_else(|error| {
             tracing::warn!(%error, "finished segments are not kept");
             Keeper::default()
         });
-        let subtitles = Subtitles::new(
-            options.inventory.program().to_owned(),
-            options.spawner.clone(),
-            options.clock.clone(),
-        );
+        let devices = Devices::new(inventory, spawner.clone(), clock.clone(), hardware);
+        let subtitles = Subtitles::new(devices.program(), spawner.clone(), clock.clone());
         Self {
-            options,
+            scratch,
+            tools: Tools {
+                ffmpeg: devices.program(),
+                spawner,
+                clock,
+                devices,
+            },
             keeper: Arc::new(keeper),
             supervisors: Mutex::default(),
             subtitles,
@@ -81,35 +96,51 @@ impl LocalEncoder {
             let mut running =
                 std::mem::take(&mut *self.supervisors.lock().unwrap_or_else(PoisonError::into_inner));
             if running.is_empty() {
-                return;
+                break;
             }
             while running.join_next().await.is_some() {}
         }
+        self.tools.devices.join().await;
+    }
+
+    /// Whether `request` may be taken from another machine: everything that it needs is known to be there
+    /// (T22). Pure, like [`Encoder::supports`].
+    ///
+    /// # Errors
+    /// The first thing that is missing, else the first that is not known.
+    pub fn admits_remote(&self, request: &Request) -> Result<(), Unsupported> {
+        supports_request(request, self.capabilities())?;
+        self.tools.devices.inventory.admits_remote(request)
+    }
+
+    /// How often devices were used, full or broken since the start.
+    pub fn device_counts(&self) -> DeviceCounts {
+        self.tools.devices.counts()
     }
 
     fn create(&self, start: &Start) -> Result<Arc<dyn Execution>, StartError> {
         let strands = Strand::all(&start.request);
         let shares = shares(start.scratch, &strands);
-        let scratch = Scratch::create(&self.options.scratch, &shares);
+        let scratch = Scratch::create(&self.scratch, &shares);
         let scratch = scratch.map_err(|error| StartError::Scratch { kind: error.kind() })?;
-        let tools = Tools {
-            ffmpeg: self.options.inventory.program().to_owned(),
-            spawner: self.options.spawner.clone(),
-            clock: self.options.clock.clone(),
-        };
         let mut stores = Vec::with_capacity(strands.len());
         let mut supervisors = self.supervisors.lock().unwrap_or_else(PoisonError::into_inner);
         while supervisors.try_join_next().is_some() {}
         for (strand, scratch) in strands.into_iter().zip(scratch) {
             let tag = ether_types::id::random_hex().map_err(|_| StartError::Uncertain)?;
             let Input::File { revision, .. } = &start.input;
-            let program = self.options.inventory.identity();
+            let program = self.tools.devices.inventory.identity();
             let keys = (0..strand.representations.len())
                 .map(|rung| Key::of(&strand, rung, *revision, program))
                 .collect();
             let kept = (self.keeper.clone(), keys);
             let store = Arc::new(Store::new(strand, scratch, kept, tag, start.first));
-            let supervisor = Supervisor::new(store.clone(), tools.clone(), start.input.clone(), start.first);
+            let supervisor = Supervisor::new(
+                store.clone(),
+                self.tools.clone(),
+                start.input.clone(),
+                start.first,
+            );
             supervisors.spawn(supervisor.supervise());
             stores.push(store);
         }
@@ -130,7 +161,8 @@ impl LocalEncoder {
         Ok(Arc::new(LocalExecution::new(
             stores,
             text,
-            self.options.clock.clone(),
+            &start.request,
+            &self.tools,
         )))
     }
 }
@@ -179,7 +211,11 @@ impl Encoder for LocalEncoder {
                 },
             })?;
         }
-        self.options.inventory.supports(request)
+        self.tools.devices.inventory.supports(request)
+    }
+
+    fn choose(&self, request: &Request) -> Choice {
+        self.tools.devices.choose(request)
     }
 
     fn kept(&self, request: &Request, input: &Input, resource: Resource) -> Option<Served> {
@@ -187,7 +223,7 @@ impl Encoder for LocalEncoder {
             &self.keeper,
             request,
             input,
-            self.options.inventory.identity(),
+            self.tools.devices.inventory.identity(),
             resource,
         )
     }
@@ -196,7 +232,10 @@ impl Encoder for LocalEncoder {
         Box::pin(async move {
             let outcome = self.supports(&start.request).map_err(StartError::from);
             match self.create(&start) {
-                Ok(execution) => Started { execution, outcome },
+                Ok(execution) => {
+                    self.tools.devices.started(&start.request);
+                    Started { execution, outcome }
+                }
                 Err(error) => Started {
                     execution: Arc::new(Nothing),
                     outcome: Err(error),

@@ -162,17 +162,19 @@ impl Remainder {
 }
 
 /// Reads `pipe` to its end. Every early return drops the pipe, so that FFmpeg cannot block on it.
-pub(crate) fn read(pipe: impl Read, store: Arc<Store>, job: Job, progress: &AtomicU64) -> ReaderEnd {
-    let mut pipe = PipeReader::new(Counted {
-        source: pipe,
-        progress,
-    });
+pub(crate) fn read(pipe: impl Read, store: Arc<Store>, job: Job, progress: &Progress) -> ReaderEnd {
+    let mut pipe = PipeReader::new(pipe);
     let mut run: Option<Remainder> = None;
+    let mut latest = Vec::new();
     loop {
         let step = match pipe.next() {
             Ok(Event::Tracks(tracks)) => begin(&store, &job, &tracks).map(|begun| run = Some(begun)),
             Ok(Event::Fragment(samples)) => match &mut run {
-                Some(run) => run.fragment(&mut pipe, &samples),
+                Some(run) => {
+                    let taken = run.fragment(&mut pipe, &samples);
+                    progress.advance(&mut latest, &samples);
+                    taken
+                }
                 None => Err(Stop::Ended(Ended::Unreadable)),
             },
             Ok(Event::End) => {
@@ -579,16 +581,29 @@ impl Write for Sink<'_> {
     }
 }
 
-/// Counts what is read, so that an encoder that makes nothing is noticed.
-struct Counted<'a, R> {
-    source: R,
-    progress: &'a AtomicU64,
-}
+/// How often the media of a run got on: what tells an encoder that works from one that only lives. Bytes alone
+/// do not count.
+#[derive(Debug, Default)]
+pub(crate) struct Progress(AtomicU64);
 
-impl<R: Read> Read for Counted<'_, R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let count = self.source.read(into)?;
-        self.progress.fetch_add(count as u64, Ordering::Relaxed);
-        Ok(count)
+impl Progress {
+    /// Grows with every fragment that has a sample later than all before it in its track.
+    pub(crate) fn steps(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Takes in a fragment; `latest` is how far each track had come before it.
+    fn advance(&self, latest: &mut Vec<i64>, samples: &[Sample]) {
+        let mut advanced = false;
+        for sample in samples {
+            if latest.len() <= sample.track {
+                latest.resize(sample.track + 1, i64::MIN);
+            }
+            advanced |= sample.dts > latest[sample.track];
+            latest[sample.track] = latest[sample.track].max(sample.dts);
+        }
+        if advanced {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }

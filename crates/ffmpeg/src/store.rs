@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use ether_encoder::{ByteStream, Ended, MOST_RUNGS, Pieces, Served, ServedMedia};
+use ether_encoder::{ByteStream, Ended, MOST_RUNGS, Pieces, Refusal, Served, ServedMedia};
 use ether_media::{Ticks, Timeline};
 use ether_types::Monotonic;
 use tokio::sync::{Notify, watch};
@@ -102,6 +102,8 @@ pub(crate) struct Failure {
     pub(crate) run: u64,
     pub(crate) start: u32,
     pub(crate) ended: Ended,
+    /// Set where another device can make it.
+    pub(crate) refusal: Option<Refusal>,
 }
 
 /// Everything that changes.

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ether_ffmpeg::{
-    Inventory,
-    inventory::{Kind, OLDEST_MAJOR, Presence},
-};
+use ether_encoder::{Device, VideoCodec};
+use ether_ffmpeg::Inventory;
+use ether_ffmpeg::inventory::{Kind, OLDEST_MAJOR, Presence, Trial, Verdict};
 use ether_process::{Bounds, Config, Processes, Spawner, Spec, find_runnable};
 use ether_types::Clock;
 use serde::Serialize;
@@ -62,6 +61,10 @@ pub enum Area {
     Ffmpeg,
     /// Its encoders.
     Encoders,
+    /// What else it needs for some films.
+    Parts,
+    /// Devices that encode.
+    Hardware,
     /// The ffprobe program.
     Ffprobe,
     /// The data directory.
@@ -81,6 +84,8 @@ impl fmt::Display for Area {
             Self::Processes => "processes",
             Self::Ffmpeg => "ffmpeg",
             Self::Encoders => "encoders",
+            Self::Parts => "parts",
+            Self::Hardware => "hardware",
             Self::Ffprobe => "ffprobe",
             Self::DataDirectory => "data directory",
             Self::Scratch => "scratch",
@@ -196,7 +201,127 @@ async fn ffmpeg(program: &Path, spawner: &Spawner) -> Vec<Finding> {
         let mend = "install an FFmpeg that was built with them, or name one with --ffmpeg";
         Finding::failure(Area::Encoders, found, mend)
     });
+    findings.extend(parts(&inventory));
+    findings.extend(hardware(&inventory.trials));
     findings
+}
+
+/// What some films need, and what goes without it.
+const PARTS: [(Kind, &str, &str); 8] = [
+    (
+        Kind::Encoder,
+        "libx265",
+        "HDR pictures that are encoded become SDR",
+    ),
+    (Kind::Encoder, "libopus", "no sound is encoded to Opus"),
+    (Kind::Filter, "bwdif", "interlaced pictures cannot be encoded"),
+    (
+        Kind::Filter,
+        "zscale",
+        "HDR pictures cannot be shown by players without HDR",
+    ),
+    (
+        Kind::Filter,
+        "tonemap",
+        "HDR pictures cannot be shown by players without HDR",
+    ),
+    (
+        Kind::Filter,
+        "subtitles",
+        "text subtitles cannot be drawn into pictures",
+    ),
+    (
+        Kind::Filter,
+        "overlay",
+        "picture subtitles cannot be drawn into pictures",
+    ),
+    (
+        Kind::Decoder,
+        "av1",
+        "AV1 films cannot be encoded for players without it",
+    ),
+];
+
+fn parts(inventory: &Inventory) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (kind, name, without) in PARTS {
+        if inventory.presence(kind, name) == Presence::Absent {
+            let found = format!("this FFmpeg has no {kind} {name}: {without}");
+            let mend = "install an FFmpeg that was built with it, or name one with --ffmpeg";
+            findings.push(Finding::warning(Area::Parts, found, mend));
+        }
+    }
+    let unanswered: Vec<String> = inventory.unanswered().iter().map(ToString::to_string).collect();
+    if !unanswered.is_empty() {
+        let found = format!(
+            "FFmpeg did not say in time what it has of: {}",
+            unanswered.join(", ")
+        );
+        let mend = "look again when this machine is less busy; until then films are tried, and work from other machines is refused";
+        findings.push(Finding::warning(Area::Parts, found, mend));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok(Area::Parts, "everything that films may need"));
+    }
+    findings
+}
+
+/// What became of each device that is there.
+fn hardware(trials: &[Trial]) -> Vec<Finding> {
+    if trials.is_empty() {
+        let found = "no encoding device is there: the processor encodes";
+        return vec![Finding::ok(Area::Hardware, found)];
+    }
+    trials.iter().map(tried).collect()
+}
+
+fn tried(trial: &Trial) -> Finding {
+    let codec = match trial.codec {
+        VideoCodec::H264 => "H.264",
+        VideoCodec::Hevc => "HEVC",
+    };
+    let what = format!("{} and {codec}", trial.device);
+    match &trial.verdict {
+        Verdict::Works => Finding::ok(Area::Hardware, format!("{what}: works")),
+        Verdict::Failed { said } => {
+            let found = format!("{what}: {said}");
+            Finding::warning(Area::Hardware, found, device_mend(trial.device, said))
+        }
+        Verdict::OtherConfiguration => {
+            let found = format!("{what}: it gives another profile or level than it is told");
+            let mend = "nothing, it is not used; a newer driver may do better";
+            Finding::warning(Area::Hardware, found, mend)
+        }
+        Verdict::Unknown => {
+            let found = format!("{what}: it could not be tried in time");
+            Finding::warning(Area::Hardware, found, "look again when this machine is less busy")
+        }
+    }
+}
+
+/// What makes a device work that does not.
+fn device_mend(device: Device, said: &str) -> String {
+    if said.starts_with("this FFmpeg has no") {
+        return "install an FFmpeg that was built with it, or name one with --ffmpeg".to_owned();
+    }
+    match device {
+        Device::Vaapi { node } | Device::Qsv { node } if said.contains("Permission denied") => {
+            format!("let the server's user open /dev/dri/renderD{node} (on Debian: the group render)")
+        }
+        Device::Vaapi { node } => format!(
+            "install the card's VA-API driver (Debian: mesa-va-drivers or intel-media-va-driver) and let the \
+             server's user open /dev/dri/renderD{node}; nothing, if the card does not encode this codec"
+        ),
+        Device::Qsv { .. } => {
+            "install Intel's runtime (Debian: libmfx-gen1.2); nothing, where VA-API works on the same card".to_owned()
+        }
+        Device::Nvenc { .. } => {
+            "install NVIDIA's driver with its encoding library (Debian: libnvidia-encode1) at the version of the \
+             kernel's module; nothing, if the card does not encode this codec"
+                .to_owned()
+        }
+        Device::Software => String::new(),
+    }
 }
 
 async fn ffprobe(program: &Path, spawner: &Spawner) -> Finding {
@@ -302,4 +427,39 @@ fn limits() -> Vec<Finding> {
         });
     }
     findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_device_that_does_not_work_has_its_mend() {
+        let trial = |device, verdict| Trial {
+            device,
+            codec: VideoCodec::H264,
+            verdict,
+        };
+        let failed = |said: &str| Verdict::Failed {
+            said: said.to_owned(),
+        };
+        let found = hardware(&[
+            trial(Device::Nvenc { gpu: 0 }, Verdict::Works),
+            trial(
+                Device::Vaapi { node: 128 },
+                failed("No VA display found: Permission denied"),
+            ),
+            trial(Device::Qsv { node: 128 }, failed("unsupported (-3)")),
+            trial(Device::Nvenc { gpu: 1 }, failed("Cannot load libcuda.so.1")),
+            trial(Device::Vaapi { node: 129 }, Verdict::OtherConfiguration),
+            trial(Device::Vaapi { node: 130 }, Verdict::Unknown),
+        ]);
+        assert_eq!(found[0].grade, Grade::Ok);
+        for finding in &found[1..] {
+            assert_eq!(finding.grade, Grade::Warning);
+            assert!(!finding.mend.is_empty(), "{finding}");
+        }
+        assert!(found[1].mend.contains("renderD128"), "{}", found[1]);
+        assert_eq!(hardware(&[])[0].grade, Grade::Ok);
+    }
 }

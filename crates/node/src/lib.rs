@@ -12,5 +12,6 @@ mod standalone;
 mod tokens;
 
 pub use data_dir::{DataDir, DataDirError, default_data_dir};
+pub use ether_ffmpeg::{DeviceCounts, HardwareWish};
 pub use ready::ReadyLine;
 pub use standalone::{Options, Standalone, StartError, Stopped};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ether_encoder::Encoder;
-use ether_ffmpeg::{Inventory, InventoryError, LocalEncoder, LocalOptions};
+use ether_ffmpeg::{DeviceCounts, HardwareWish, Inventory, InventoryError, LocalEncoder, LocalOptions};
 use ether_library::{Library, ProbeReader};
 use ether_playback::http::{Hosts, Origins, Server, ServerLimits, ServerReport, Surface, router};
 use ether_playback::ports::Units;
@@ -48,6 +48,8 @@ pub struct Options {
     pub hosts: Vec<String>,
     /// Origins of other pages that may use it.
     pub origins: Vec<String>,
+    /// Which devices may encode.
+    pub hardware: HardwareWish,
 }
 
 /// Why a server does not start. Each says what to do about it.
@@ -181,6 +183,7 @@ impl Standalone {
             kept: u64::from(options.segment_cache_mib) << 20,
             spawner,
             clock: clock.clone(),
+            hardware: options.hardware,
         };
         let encoder = Arc::new(LocalEncoder::new(local));
         let limit = Units {
@@ -241,6 +244,11 @@ impl Standalone {
     /// operating system gives no random numbers.
     pub fn sign_in_code(&self) -> Option<String> {
         self.auth.issue_code().ok().map(|code| code.expose().to_owned())
+    }
+
+    /// How often encoding devices were used, full or broken since the start.
+    pub fn device_counts(&self) -> DeviceCounts {
+        self.encoder.device_counts()
     }
 
     /// Starts programs that end with this server.

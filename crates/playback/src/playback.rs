@@ -7,6 +7,7 @@
 
 mod activity;
 mod dates;
+mod encoding;
 mod report;
 mod task;
 
@@ -15,7 +16,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ether_encoder::{Control, Encoder, Ended, Execution, Observation, Resource, ServeError, Served};
+use ether_encoder::{Control, Encoder, Ended, Execution, Observation, Refusal, Resource, ServeError, Served};
 use ether_types::{Clock, ItemId, Monotonic, PlaybackId, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
@@ -28,6 +29,8 @@ use crate::works::{Identity, Work};
 pub(crate) use activity::Activity;
 pub use activity::Hold;
 pub(crate) use dates::Dates;
+pub(crate) use encoding::Encoding;
+pub use encoding::{EncodingView, Fallback};
 pub use report::{EndedView, Refused, Report, Sample, Stage};
 pub(crate) use report::{capacity_code, encoder_code, ended_words};
 pub(crate) use task::{Task, TaskReport};
@@ -41,8 +44,6 @@ pub struct Playback {
     pub(crate) item: Arc<ItemDetail>,
     pub(crate) principal: Principal,
     pub(crate) plan: Plan,
-    /// What is made from what, where others may share it.
-    pub(crate) identity: Option<Identity>,
     pub(crate) encoder: Arc<dyn Encoder>,
     pub(crate) epoch: u32,
     pub(crate) created_at: Timestamp,
@@ -61,6 +62,8 @@ pub struct Playback {
 #[derive(Default)]
 pub(crate) struct Shared {
     pub(crate) work: Option<Arc<Work>>,
+    /// What is made, and on what; absent when the file itself is handed over.
+    pub(crate) encoding: Option<Encoding>,
     /// The representation and the segment that were asked for last.
     pub(crate) wanted: Option<(u32, u32)>,
     pub(crate) slot: Option<Slot>,
@@ -187,7 +190,7 @@ impl Playback {
 
     /// `resource`, if an earlier execution made it and it was kept.
     fn kept(&self, resource: Resource) -> Option<Served> {
-        let making = self.plan.making.as_ref()?;
+        let (making, _) = self.making()?;
         self.encoder.kept(&making.request, &making.input, resource)
     }
 
@@ -207,6 +210,7 @@ impl Playback {
         if self.expects(resource)? {
             // A film that was watched before, or is watched by others, may need no encoder at all.
             if let Some(served) = self.kept(resource) {
+                self.gave(resource);
                 return Ok(served);
             }
         }
@@ -220,8 +224,15 @@ impl Playback {
             let served = self.within(until, execution.serve(resource)).await;
             match served {
                 None => return Err(MediaError::NotReady),
-                Some(Ok(served)) => return Ok(served),
+                Some(Ok(served)) => {
+                    self.gave(resource);
+                    return Ok(served);
+                }
                 Some(Err(ServeError::Retired)) => self.lost(execution).await,
+                // Want of capacity or a broken device, and no failure: another may make the same (case 31).
+                Some(Err(ServeError::Refused { refusal, .. })) if self.falls_back(&execution, &refusal) => {
+                    self.lost(execution).await;
+                }
                 Some(Err(error)) => return Err(self.explain(error)),
             }
         }
@@ -242,6 +253,38 @@ impl Playback {
             shared.wanted = Some((representation, number));
         }
         Ok(shared.work.is_none())
+    }
+
+    /// What is made now, and what stands for it among works that may be shared.
+    pub(crate) fn making(&self) -> Option<(Making, Option<Identity>)> {
+        let shared = self.shared();
+        let encoding = shared.encoding.as_ref()?;
+        Some((encoding.making.clone(), encoding.identity))
+    }
+
+    /// Notes that the viewer has `resource`.
+    fn gave(&self, resource: Resource) {
+        if let (Resource::Init { .. }, Some(encoding)) = (resource, self.shared().encoding.as_mut()) {
+            encoding.gave_description();
+        }
+    }
+
+    /// Whether the device of `execution`, which answered `refusal`, is left for another.
+    fn falls_back(&self, execution: &Arc<dyn Execution>, refusal: &Refusal) -> bool {
+        if !matches!(refusal, Refusal::Device | Refusal::DeviceLost) {
+            return false;
+        }
+        let now = self.clock.now();
+        let failed = execution.observe().device;
+        let left = self
+            .shared()
+            .encoding
+            .as_mut()
+            .is_some_and(|encoding| encoding.fall_back(&*self.encoder, failed, refusal, now));
+        if left {
+            self.note(Refused::encoder(now, refusal));
+        }
+        left
     }
 
     /// Whether others watch `execution` too.

@@ -18,9 +18,9 @@ use crate::grant::{Grant, GrantKeys, GrantScope, Surface};
 use crate::lifecycle::{EndReason, LifeLimits, Lifecycle};
 use crate::part::Part;
 use crate::plan::{Making, Plan, PlanError};
-use crate::playback::{Activity, Dates, Playback, Shared, Task, TaskReport};
+use crate::playback::{Activity, Dates, Encoding, Playback, Shared, Task, TaskReport};
 use crate::ports::{Capacity, CapacityRefusal, ItemDetail, Library, LibraryError};
-use crate::works::{Identity, Works};
+use crate::works::Works;
 
 /// Messages that wait for one playback's task.
 const COMMANDS: usize = 64;
@@ -285,13 +285,18 @@ impl Playbacks {
         let playback = Arc::new(Playback {
             playlists: plan.playlists(id.as_str(), &grant),
             activity: Arc::new(Activity::new(now)),
-            shared: Mutex::new(Shared::default()),
+            shared: Mutex::new(Shared {
+                encoding: plan
+                    .making
+                    .clone()
+                    .map(|making| Encoding::new(making, &*self.encoder)),
+                ..Shared::default()
+            }),
             dates: Dates::default(),
             clock: Arc::clone(&self.clock),
             principal: principal.clone(),
             id,
             item,
-            identity: plan.making.as_ref().and_then(Identity::of),
             encoder: Arc::clone(&self.encoder),
             plan,
             epoch,

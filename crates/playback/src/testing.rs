@@ -10,9 +10,9 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use ether_encoder::{
-    BoxFuture, ByteStream, Capabilities, Control, Encoder, EncoderState, Execution, Observation, Pieces,
-    Request, Resource, RetireError, Retirement, Revision, ServeError, Served, ServedMedia, Start, StartError,
-    Started, Unsupported,
+    BoxFuture, ByteStream, Capabilities, Choice, ChoiceReason, Control, Device, Encoder, EncoderState,
+    Execution, Observation, Pieces, Request, Resource, RetireError, Retirement, Revision, ServeError, Served,
+    ServedMedia, Start, StartError, Started, Unsupported,
 };
 use ether_media::{
     AudioFacts, ChromaSampling, Codec, Container, Facts, FactsSource, Keyframes, Rational, Stream,
@@ -251,6 +251,8 @@ pub(crate) struct Script {
     /// Bytes of a segment.
     pub(crate) bytes: usize,
     pub(crate) lacks: Mutex<Option<Unsupported>>,
+    /// The device that it chooses for pictures that are encoded.
+    pub(crate) device: Mutex<Device>,
 }
 
 impl Default for Script {
@@ -261,6 +263,7 @@ impl Default for Script {
             eager: true,
             bytes: 1_000,
             lacks: Mutex::new(None),
+            device: Mutex::default(),
         }
     }
 }
@@ -301,10 +304,25 @@ impl Encoder for Script {
         }
     }
 
+    fn choose(&self, request: &Request) -> Choice {
+        let device = *self.device.lock().unwrap();
+        match request.on(device).device() {
+            Device::Software => Choice {
+                device: Device::Software,
+                reasons: vec![ChoiceReason::Software],
+            },
+            device => Choice {
+                device,
+                reasons: vec![ChoiceReason::Proved],
+            },
+        }
+    }
+
     fn start(&self, start: Start) -> BoxFuture<'_, Started> {
         let generation = self.starts.fetch_add(1, Ordering::SeqCst) + 1;
         let puppet = Arc::new(Puppet {
             generation,
+            device: start.request.device(),
             segments: u32::try_from(start.request.timeline.len()).unwrap(),
             state: watch::Sender::new(State {
                 eager: self.eager,
@@ -331,6 +349,7 @@ impl Encoder for Script {
 /// One scripted execution.
 pub(crate) struct Puppet {
     pub(crate) generation: u32,
+    pub(crate) device: Device,
     segments: u32,
     pub(crate) state: watch::Sender<State>,
     bytes: usize,
@@ -491,6 +510,7 @@ impl Execution for Puppet {
             run_start: Some(0),
             scratch_limit: self.scratch,
             log: vec!["a last word".into()],
+            device: self.device,
             ..Observation::idle(Timestamp::from_micros(1), origin)
         }
     }

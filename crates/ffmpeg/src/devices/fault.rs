@@ -65,7 +65,11 @@ impl Fault {
             Device::Vaapi { .. } => &VAAPI_FULL,
             Device::Qsv { .. } => &QSV_FULL,
         };
-        let has = |words: &[&str]| lines.iter().any(|line| words.iter().any(|word| line.contains(word)));
+        let has = |words: &[&str]| {
+            lines
+                .iter()
+                .any(|line| words.iter().any(|word| line.contains(word)))
+        };
         if has(full) {
             return Some(Self::Full);
         }
@@ -91,7 +95,10 @@ mod tests {
     #[test]
     fn one_session_too_many_is_want_of_capacity() {
         for (device, line) in [
-            (NVENC, "[h264_nvenc @ 0x55d] OpenEncodeSessionEx failed: out of memory (10): (no details)"),
+            (
+                NVENC,
+                "[h264_nvenc @ 0x55d] OpenEncodeSessionEx failed: out of memory (10): (no details)",
+            ),
             (
                 NVENC,
                 "[hevc_nvenc @ 0x55d] OpenEncodeSessionEx failed: incompatible client key (21): (no details)",
@@ -100,8 +107,14 @@ mod tests {
                 VAAPI,
                 "[h264_vaapi @ 0x55d] Failed to create encode pipeline context: 2 (resource allocation failed).",
             ),
-            (VAAPI, "[h264_vaapi @ 0x55d] Failed to create encode pipeline context: 34 (HW busy now)."),
-            (QSV, "[h264_qsv @ 0x55d] Error initializing the encoder: failed to allocate memory (-4)"),
+            (
+                VAAPI,
+                "[h264_vaapi @ 0x55d] Failed to create encode pipeline context: 34 (HW busy now).",
+            ),
+            (
+                QSV,
+                "[h264_qsv @ 0x55d] Error initializing the encoder: failed to allocate memory (-4)",
+            ),
         ] {
             assert_eq!(fault(device, line, false), Some(Fault::Full), "{line}");
             assert_eq!(fault(Device::Software, line, false), None);
@@ -111,9 +124,15 @@ mod tests {
     #[test]
     fn a_device_that_does_not_work_is_told_from_a_film_that_does_not() {
         for (device, line) in [
-            (NVENC, "[h264_nvenc @ 0x1] OpenEncodeSessionEx failed: unsupported device (2): (no details)"),
+            (
+                NVENC,
+                "[h264_nvenc @ 0x1] OpenEncodeSessionEx failed: unsupported device (2): (no details)",
+            ),
             (NVENC, "[AVHWDeviceContext @ 0x1] Cannot load libcuda.so.1"),
-            (VAAPI, "[h264_vaapi @ 0x1] Failed to end picture encode issue: 24 (internal encoding error)."),
+            (
+                VAAPI,
+                "[h264_vaapi @ 0x1] Failed to end picture encode issue: 24 (internal encoding error).",
+            ),
             (VAAPI, "Device creation failed: -22."),
             (QSV, "[h264_qsv @ 0x1] Error during encoding: device failed (-17)"),
         ] {

@@ -115,6 +115,11 @@ impl Lists {
     }
 
     #[cfg(test)]
+    pub(super) fn add(&mut self, kind: Kind, name: &str) {
+        self.0.entry(kind).or_default().insert(name.to_owned());
+    }
+
+    #[cfg(test)]
     pub(super) fn remove(&mut self, kind: Kind, name: &str) {
         assert!(
             self.0.get_mut(&kind).unwrap().remove(name),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
-use ether_encoder::{AudioAction, Device, Request, VideoAction, VideoCodec};
+use ether_encoder::{AudioAction, Request, VideoAction, VideoCodec};
 use ether_media::Container;
 
 use super::{Kind, nameless};
@@ -14,11 +14,11 @@ use crate::strand::{RungSet, Strand};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Needs(BTreeSet<(Kind, String)>);
 
-/// What encodes the picture of `request`, where that is not the processor.
-pub(super) fn device(request: &Request) -> Option<(Device, VideoCodec)> {
+/// What the picture of `request` is encoded to, where it is encoded.
+pub(crate) fn encoded_as(request: &Request) -> Option<VideoCodec> {
     match &request.video.as_ref()?.action {
-        VideoAction::Encode(encode) if encode.device.is_hardware() => Some((encode.device, encode.codec)),
-        _ => None,
+        VideoAction::Encode(encode) => Some(encode.codec),
+        VideoAction::Copy => None,
     }
 }
 

@@ -12,7 +12,7 @@ use ether_process::{Config, Processes};
 use ether_types::{Clock, SystemClock};
 
 use crate::pipe::{Event, PipeReader};
-use crate::{Inventory, LocalEncoder, LocalOptions, revision_of};
+use crate::{HardwareWish, Inventory, LocalEncoder, LocalOptions, revision_of};
 
 /// The clips that the project makes for itself.
 pub(crate) fn clip(name: &str) -> PathBuf {
@@ -159,6 +159,16 @@ pub(crate) const ENCODE: Make = Make {
     target: 3,
 };
 
+/// Where the inventory of a program is kept: that of the installed FFmpeg for all tests, so that it is asked once.
+fn kept_inventory(ffmpeg: &Path, dir: &Path) -> PathBuf {
+    if ffmpeg != Path::new("ffmpeg") {
+        return dir.join("inventory.json");
+    }
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tmp");
+    std::fs::create_dir_all(&shared).unwrap();
+    shared.join("ffmpeg-inventory.json")
+}
+
 /// An encoder with everything it needs, which proves at the end that nothing is left.
 pub(crate) struct Studio {
     pub(crate) encoder: LocalEncoder,
@@ -189,13 +199,14 @@ impl Studio {
     async fn built(ffmpeg: &Path, clock: Arc<dyn Clock>, kept: u64) -> Self {
         let processes = Processes::start(Config::unguarded(Arc::new(SystemClock::new()))).unwrap();
         let dir = tempfile::tempdir().unwrap();
-        let (spawner, cache) = (processes.spawner(), dir.path().join("inventory.json"));
+        let (spawner, cache) = (processes.spawner(), kept_inventory(ffmpeg, dir.path()));
         let options = LocalOptions {
             inventory: Inventory::load(&spawner, ffmpeg, &cache).await.unwrap(),
             scratch: dir.path().to_owned(),
             kept,
             spawner: processes.spawner(),
             clock: clock.clone(),
+            hardware: HardwareWish::Auto,
         };
         Self {
             encoder: LocalEncoder::new(options),
@@ -222,10 +233,9 @@ impl Studio {
 
     /// Another encoder like this one, with its scratch files in `dir`.
     pub(crate) async fn elsewhere(&self, dir: &Path) -> LocalEncoder {
-        let (spawner, cache) = (self.processes.spawner(), self.dir.path().join("inventory.json"));
-        let inventory = Inventory::load(&spawner, Path::new("ffmpeg"), &cache)
-            .await
-            .unwrap();
+        let ffmpeg = Path::new("ffmpeg");
+        let (spawner, cache) = (self.processes.spawner(), kept_inventory(ffmpeg, self.dir.path()));
+        let inventory = Inventory::load(&spawner, ffmpeg, &cache).await.unwrap();
         let clock = self.clock.clone();
         LocalEncoder::new(LocalOptions {
             inventory,
@@ -233,6 +243,7 @@ impl Studio {
             kept: 0,
             spawner,
             clock,
+            hardware: HardwareWish::Auto,
         })
     }
 

@@ -4,6 +4,7 @@ mod burning;
 mod colors;
 mod endings;
 pub(crate) mod film;
+mod hardware;
 mod invariant;
 mod kept;
 mod ladder;

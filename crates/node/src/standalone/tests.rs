@@ -110,9 +110,11 @@ impl House {
             ffprobe: PathBuf::from("ffprobe"),
             capacity: 2,
             scratch_mib: 512,
+            segment_cache_mib: 0,
             scratch_dir: None,
             hosts: Vec::new(),
             origins: Vec::new(),
+            hardware: crate::HardwareWish::Auto,
         };
         // The guardian of a test's binary would be the test again.
         let config = Config::unguarded(shared.clone());

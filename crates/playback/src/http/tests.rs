@@ -2,6 +2,7 @@
 
 mod access;
 mod bed;
+mod devices;
 mod files;
 mod media;
 mod openapi;

@@ -155,6 +155,7 @@ pub(super) fn session(playback: &Playback) -> Value {
         "charged": report.charged,
         "viewers": report.viewers,
         "unproved": report.unproved,
+        "encoding": report.encoding,
         "encoder": report.encoder,
         "refusals": report.refusals,
         "ended": ended,

@@ -6,7 +6,7 @@ use ether_encoder::{EncoderState, Ended, Observation, Refusal};
 use ether_types::Timestamp;
 use serde::Serialize;
 
-use super::Playback;
+use super::{Encoding, EncodingView, Playback};
 use crate::lifecycle::{EndReason, Slot, ViewerState};
 use crate::ports::{CapacityRefusal, Units};
 
@@ -169,6 +169,8 @@ pub struct Report {
     pub viewers: usize,
     /// Executions that were told to end and are not proved ended.
     pub unproved: u32,
+    /// What encodes its picture, and why; absent when the file itself is handed over.
+    pub encoding: Option<EncodingView>,
     /// The newest sample of its encoder, where it had one.
     pub encoder: Option<Sample>,
     /// What was refused or went wrong, newest last.
@@ -193,6 +195,14 @@ pub struct Sample {
     pub requested: Option<u32>,
     /// Media time up to which segments are finished, in milliseconds.
     pub produced_ms: Option<i64>,
+    /// Media time that is finished from where the viewer asked last, in milliseconds.
+    pub recovery_ms: i64,
+    /// Media seconds made in a second, over the last seconds.
+    pub speed: Option<f64>,
+    /// Bytes a second handed out over the last seconds.
+    pub goodput: Option<u64>,
+    /// Whether a device other than the processor encodes.
+    pub hardware: bool,
     /// Bytes written to scratch so far.
     pub bytes_produced: u64,
     /// Bytes of scratch held.
@@ -221,6 +231,10 @@ impl Sample {
             run_start: observation.run_start,
             requested: observation.requested,
             produced_ms: observation.produced.map(|at| at.as_millis()),
+            recovery_ms: observation.recovery.as_millis(),
+            speed: observation.speed,
+            goodput: observation.goodput,
+            hardware: observation.hardware(),
             bytes_produced: observation.bytes_produced,
             scratch_used: observation.scratch_used,
             scratch_limit: observation.scratch_limit,
@@ -250,6 +264,7 @@ impl Playback {
                 charged: shared.charged,
                 viewers: 0,
                 unproved: shared.unproved,
+                encoding: shared.encoding.as_ref().map(Encoding::view),
                 encoder: None,
                 refusals: shared.refusals.0.iter().cloned().collect(),
                 log: Vec::new(),

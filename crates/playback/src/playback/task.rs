@@ -256,7 +256,7 @@ impl Task {
     }
 
     fn apply(&mut self, event: Event, held: &mut Held) {
-        let Some(making) = self.playback.plan.making.clone() else {
+        let Some((making, _)) = self.playback.making() else {
             // Nothing is ever made for a file that is handed over; its playback only ends.
             self.life.on(event, self.clock.monotonic());
             self.turn_away(held);
@@ -302,7 +302,8 @@ impl Task {
             until: now.saturating_add(self.queue),
         };
         let (capacity, works) = (Arc::clone(&self.capacity), Arc::clone(&self.works));
-        let (clock, identity) = (Arc::clone(&self.clock), self.playback.identity);
+        let clock = Arc::clone(&self.clock);
+        let identity = self.playback.making().and_then(|(_, identity)| identity);
         let wanted = self.playback.wanted(making);
         held.queued = Some(Box::pin(async move {
             match works.place(identity, wanted, &*clock, ask.until).await {

@@ -1,0 +1,225 @@
+//! Encoding devices that are full or broken while they are used: FFmpeg's own failures where it gives them here,
+//! and its own words for the rest. The processor takes over, with the reason.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ether_encoder::{
+    ChoiceReason, Device, Encoder, EncoderState, Ended, Refusal, Rejection, ServeError, VideoCodec,
+};
+use ether_types::{ManualClock, Timestamp};
+
+use super::film::{ENCODE, Film, Studio, fetch, segment};
+use crate::inventory::{Trial, Verdict};
+use crate::{HardwareWish, Inventory, LocalEncoder, LocalOptions};
+
+const ROOMY: u64 = 256 << 20;
+
+/// An encoder that believes in `device`, as if it had passed its trial.
+fn believer(studio: &Studio, ffmpeg: Option<PathBuf>, device: Device) -> LocalEncoder {
+    let request = Film::clip("ntsc.mkv").request(ENCODE);
+    let requests = [request.on(device), request];
+    let trial = Trial {
+        device,
+        codec: VideoCodec::H264,
+        verdict: Verdict::Works,
+    };
+    let inventory = Inventory::with_all_for(&requests, vec![trial]).of_program(ffmpeg);
+    LocalEncoder::new(LocalOptions {
+        inventory,
+        scratch: studio.dir().to_owned(),
+        spawner: studio.spawner(),
+        clock: studio.clock.clone(),
+        hardware: HardwareWish::Auto,
+        kept: 0,
+    })
+}
+
+fn passed_over(encoder: &LocalEncoder, film: &Film) -> Option<Rejection> {
+    let choice = encoder.choose(&film.request(ENCODE));
+    assert_eq!(choice.device, Device::Software, "{choice:?}");
+    choice.reasons.into_iter().find_map(|reason| match reason {
+        ChoiceReason::Rejected { why, .. } => Some(why),
+        _ => None,
+    })
+}
+
+/// The real FFmpeg without the device: it fails as it does, is tried anew and marked lost, and the processor
+/// encodes.
+#[tokio::test]
+async fn a_device_that_fails_is_lost_and_the_processor_takes_over() {
+    let film = Film::clip("ntsc.mkv");
+    let studio = Studio::open().await;
+    for device in [
+        Device::Vaapi { node: 128 },
+        Device::Nvenc { gpu: 0 },
+        Device::Qsv { node: 128 },
+    ] {
+        let encoder = believer(&studio, None, device);
+        let request = film.request(ENCODE);
+        assert_eq!(encoder.choose(&request).device, device);
+        let started = encoder.start(film.start_request(request.on(device), ROOMY)).await;
+        started.outcome.unwrap();
+        let execution = started.execution;
+        let answer = fetch(&*execution, segment(3)).await;
+        let Err(ServeError::Refused { refusal, .. }) = answer else {
+            panic!("{device}: {answer:?}")
+        };
+        assert_eq!(refusal, Refusal::DeviceLost);
+        let seen = execution.observe();
+        assert!(matches!(seen.ended, Some(Ended::Failed { .. })), "{seen:?}");
+        assert_eq!(seen.device, device);
+        assert!(seen.hardware());
+        execution.retire().await.unwrap();
+
+        // The new trial has failed too by the time that the encoder has nothing more to do.
+        encoder.join().await;
+        let Some(Rejection::Lost { said }) = passed_over(&encoder, &film) else {
+            panic!("{device} is not lost")
+        };
+        assert!(!said.is_empty());
+        let started = encoder.start(film.start_request(request, ROOMY)).await;
+        started.outcome.unwrap();
+        fetch(&*started.execution, segment(3)).await.unwrap();
+        started.execution.retire().await.unwrap();
+        encoder.join().await;
+        let counts = encoder.device_counts();
+        assert_eq!((counts.hardware, counts.failed, counts.software), (1, 1, 1));
+        assert_eq!((counts.fallbacks, counts.full), (1, 0));
+    }
+}
+
+/// A program that stands for FFmpeg on a machine whose card takes one session: the second is refused in the
+/// words of FFmpeg's NVENC, the first is encoded by the processor in the card's stead, and everything else is
+/// left to the real FFmpeg.
+fn one_session(dir: &Path) -> PathBuf {
+    let script = r#"#!/bin/sh
+case " $* " in
+*" h264_nvenc "*) ;;
+*) exec ffmpeg "$@" ;;
+esac
+if ! mkdir "$(dirname "$0")/taken" 2>/dev/null; then
+    echo "[h264_nvenc @ 0x5581d3e0a2c0] OpenEncodeSessionEx failed: out of memory (10): (no details)" >&2
+    echo "[h264_nvenc @ 0x5581d3e0a2c0] No capable devices found" >&2
+    echo "Error initializing output stream 0:0 -- Error while opening encoder for output stream #0:0" >&2
+    exit 1
+fi
+count=$#
+while [ "$count" -gt 0 ]; do
+    word=$1
+    shift
+    count=$((count - 1))
+    case "$word" in
+    -init_hw_device | -filter_hw_device | -hwaccel | -hwaccel_device | -hwaccel_output_format | -gpu | -tune | -rc | -rc-lookahead | -b_ref_mode)
+        shift
+        count=$((count - 1))
+        ;;
+    h264_nvenc) set -- "$@" libx264 ;;
+    p4) set -- "$@" veryfast ;;
+    *scale_cuda*)
+        word=$(printf %s "$word" | sed 's/format=nv12|cuda,hwupload,//; s/scale_cuda=w=\([0-9]*\):h=\([0-9]*\):format=nv12/scale=\1:\2,format=yuv420p/g')
+        set -- "$@" "$word"
+        ;;
+    *) set -- "$@" "$word" ;;
+    esac
+done
+exec ffmpeg "$@"
+"#;
+    let path = dir.join("ffmpeg-with-a-card");
+    std::fs::write(&path, script).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// Case 31.
+#[tokio::test]
+async fn one_session_too_many_is_want_of_capacity_and_the_running_one_goes_on() {
+    let film = Film::clip("ntsc.mkv");
+    let studio = Studio::open().await;
+    let card = Device::Nvenc { gpu: 0 };
+    let encoder = believer(&studio, Some(one_session(studio.dir())), card);
+    let request = film.request(ENCODE);
+    assert_eq!(encoder.choose(&request).device, card);
+    let first = encoder
+        .start(film.start_request(request.on(card), ROOMY))
+        .await
+        .execution;
+    fetch(&*first, segment(0)).await.unwrap();
+
+    let second = encoder
+        .start(film.start_request(request.on(card), ROOMY))
+        .await
+        .execution;
+    let refused = fetch(&*second, segment(0)).await;
+    let Err(ServeError::Refused { refusal, retry_after }) = refused else {
+        panic!("{refused:?}")
+    };
+    assert_eq!(refusal, Refusal::Device);
+    assert!(!retry_after.is_zero());
+    second.retire().await.unwrap();
+    // Chosen anew, the same request is the processor's, and it can be read why.
+    assert_eq!(passed_over(&encoder, &film), Some(Rejection::Full));
+    let third = encoder.start(film.start_request(request, ROOMY)).await.execution;
+    fetch(&*third, segment(0)).await.unwrap();
+    third.retire().await.unwrap();
+
+    // The first noticed nothing: the same run serves on.
+    fetch(&*first, segment(1)).await.unwrap();
+    let seen = first.observe();
+    assert_eq!((seen.runs, seen.device), (1, card));
+    assert!(matches!(
+        seen.state,
+        EncoderState::Running | EncoderState::HeldBack
+    ));
+    let counts = encoder.device_counts();
+    assert_eq!((counts.full, counts.failed, counts.fallbacks), (1, 0, 1));
+    first.retire().await.unwrap();
+    encoder.join().await;
+}
+
+/// Case 32: bytes are no progress. What stands for FFmpeg here writes boxes without any media, for ever.
+#[tokio::test]
+async fn an_encoder_that_writes_and_never_gets_on_is_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("ffmpeg");
+    let script = r#"#!/bin/sh
+case " $* " in
+*" pipe:1 "*) while printf '\000\000\000\010free'; do sleep 0.01; done ;;
+*) exec ffmpeg "$@" ;;
+esac
+"#;
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let clock = ManualClock::at(Timestamp::from_micros(0));
+    let studio = Studio::timed(&program, Arc::new(clock.clone())).await;
+    let film = Film::clip("ntsc.mkv");
+    let execution = studio.start(&film, ENCODE, ROOMY).await;
+    let waiting = tokio::spawn({
+        let execution = execution.clone();
+        async move { fetch(&*execution, segment(3)).await }
+    });
+    while execution.observe().state != EncoderState::Running {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        clock.advance(Duration::from_millis(10));
+    }
+    let seconds = async |count: u32| {
+        for _ in 0..count {
+            clock.advance(Duration::from_secs(1));
+            // The supervisor shares this thread, the reader of the pipe has its own.
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    seconds(28).await;
+    assert!(!waiting.is_finished(), "given up before its time");
+    seconds(17).await;
+    let stalled = ServeError::Ended {
+        ended: Ended::Stalled,
+    };
+    assert_eq!(waiting.await.unwrap(), Err(stalled));
+    studio.close(execution).await;
+}

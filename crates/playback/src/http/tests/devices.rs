@@ -1,0 +1,98 @@
+//! A device that is full or broken is left for the processor, and the owner can read why (cases 31 and 33).
+
+use std::time::Duration;
+
+use ether_encoder::{Device, Refusal, Resource, ServeError};
+use serde_json::{Value, json};
+
+use super::bed::{Bed, Socket, resource};
+
+const CARD: Device = Device::Nvenc { gpu: 0 };
+
+async fn encoding(bed: &Bed, session: &Value) -> Value {
+    let path = format!("/ether/api/sessions/{}", session["id"].as_str().unwrap());
+    bed.owner("GET", &path, "").await.json()["encoding"].clone()
+}
+
+fn refused(refusal: Refusal) -> ServeError {
+    ServeError::Refused {
+        refusal,
+        retry_after: Duration::from_secs(1),
+    }
+}
+
+/// Asks for `name` of `session`, and lets the execution that is begun for it answer `error`.
+async fn asks_and_meets(bed: &Bed, session: &Value, name: &str, error: ServeError) -> Socket {
+    let mut socket = Socket::open(bed.addr).await;
+    let started = bed.encoder.started();
+    socket.write("GET", &resource(session, name), &[], "").await;
+    bed.until("an encoder", || bed.encoder.started() > started).await;
+    bed.encoder.newest().set(|state| state.error = Some(error));
+    socket
+}
+
+fn finish(bed: &Bed, resource: Resource) {
+    bed.encoder.newest().set(|state| {
+        state.finished.insert(resource);
+    });
+}
+
+#[tokio::test]
+async fn a_device_that_takes_no_further_session_is_left_for_the_processor() {
+    for (refusal, code) in [
+        (Refusal::Device, "capacity_device"),
+        (Refusal::DeviceLost, "device_lost"),
+    ] {
+        let bed = Bed::with(|setup| setup.encoder.eager = false).await;
+        *bed.encoder.device.lock().unwrap() = CARD;
+        let session = bed.session(r#""video":"encode""#).await;
+        let chosen = encoding(&bed, &session).await;
+        assert_eq!((&chosen["device"], &chosen["gpu"]), (&json!("nvenc"), &json!(0)));
+        assert_eq!(chosen["fallbacks"], json!([]));
+        // From now on the encoder would choose the processor.
+        *bed.encoder.device.lock().unwrap() = Device::Software;
+        let mut socket = asks_and_meets(&bed, &session, "3.m4s", refused(refusal)).await;
+        assert_eq!(bed.encoder.newest().device, CARD);
+        bed.until("another encoder", || bed.encoder.started() == 2).await;
+        assert_eq!(bed.encoder.newest().device, Device::Software);
+        finish(
+            &bed,
+            Resource::Segment {
+                representation: 0,
+                number: 3,
+            },
+        );
+        // The viewer notices nothing but the wait, and the owner can read what happened.
+        assert_eq!(socket.read("GET").await.status.as_u16(), 200);
+        let now = encoding(&bed, &session).await;
+        assert_eq!(now["device"], "software");
+        assert_eq!(now["fallbacks"][0]["code"], code);
+        assert_eq!(now["fallbacks"][0]["from"], "NVENC on card 0");
+    }
+}
+
+/// A player that has one device's description cannot use another's pictures: it keeps the device, and waits.
+#[tokio::test]
+async fn a_player_that_has_the_description_keeps_its_device() {
+    let bed = Bed::with(|setup| setup.encoder.eager = false).await;
+    *bed.encoder.device.lock().unwrap() = CARD;
+    let session = bed.session(r#""video":"encode""#).await;
+    let mut socket = Socket::open(bed.addr).await;
+    socket
+        .write("GET", &resource(&session, "init.mp4"), &[], "")
+        .await;
+    bed.until("an encoder", || bed.encoder.started() == 1).await;
+    finish(&bed, Resource::Init { representation: 0 });
+    assert_eq!(socket.read("GET").await.status.as_u16(), 200);
+    *bed.encoder.device.lock().unwrap() = Device::Software;
+    bed.encoder
+        .newest()
+        .set(|state| state.error = Some(refused(Refusal::Device)));
+    let reply = bed.get(&resource(&session, "3.m4s")).await;
+    assert_eq!(
+        (reply.status.as_u16(), reply.code()),
+        (503, "capacity_device".to_owned())
+    );
+    assert_eq!(encoding(&bed, &session).await["device"], "nvenc");
+    assert_eq!(bed.encoder.started(), 1);
+}

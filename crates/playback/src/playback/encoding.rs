@@ -1,0 +1,131 @@
+//! What is made for a playback, on which device, and what it fell back from.
+//!
+//! A playback keeps the device that was chosen for it: two devices never describe their pictures to a decoder
+//! in the same bytes, so a player that has one's initialization segment cannot use the other's segments (D2).
+//! Until a player has one, or where segments describe themselves, a device that does not work is left for
+//! another.
+
+use ether_encoder::{Choice, Device, Encoder, Protocol, Refusal, SegmentContainer};
+use ether_types::Timestamp;
+use serde::Serialize;
+
+use crate::plan::Making;
+use crate::works::Identity;
+
+/// Devices that are remembered to have been left, newest last.
+const REMEMBERED: usize = 8;
+
+/// What is made, and on what.
+pub(crate) struct Encoding {
+    pub(crate) making: Making,
+    /// What is made from what, where others may share it.
+    pub(crate) identity: Option<Identity>,
+    choice: Choice,
+    fallbacks: Vec<Fallback>,
+    /// A player has the description of this device's pictures.
+    given: bool,
+}
+
+/// One device that was left for another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Fallback {
+    /// When.
+    pub at: Timestamp,
+    /// What was left.
+    pub from: String,
+    /// Why: a short word for programs.
+    pub code: &'static str,
+    /// The reason, for people.
+    pub message: String,
+}
+
+/// What encodes a playback's picture, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EncodingView {
+    /// The device, for programs.
+    #[serde(flatten)]
+    pub device: Device,
+    /// The device, for people.
+    pub name: String,
+    /// What spoke for it and against the others, the deciding reason last.
+    pub reasons: Vec<String>,
+    /// Devices that were left, newest last.
+    pub fallbacks: Vec<Fallback>,
+}
+
+impl Encoding {
+    /// Lets `encoder` choose what encodes `making`.
+    pub(crate) fn new(making: Making, encoder: &dyn Encoder) -> Self {
+        let mut encoding = Self {
+            identity: None,
+            choice: Choice::default(),
+            fallbacks: Vec::new(),
+            given: false,
+            making,
+        };
+        encoding.choose(encoder);
+        encoding
+    }
+
+    fn choose(&mut self, encoder: &dyn Encoder) {
+        self.choice = encoder.choose(&self.making.request);
+        if self.choice.device != self.making.request.device() {
+            self.making.request = self.making.request.on(self.choice.device).into();
+        }
+        self.identity = Identity::of(&self.making);
+    }
+
+    /// A player got the initialization segment.
+    pub(crate) fn gave_description(&mut self) {
+        let describes_itself = matches!(
+            self.making.request.protocol,
+            Protocol::Hls {
+                container: SegmentContainer::MpegTs
+            }
+        );
+        self.given |= !describes_itself;
+    }
+
+    /// Leaves the device `failed`, which answered `refusal`, for another; false where there is none, or where a
+    /// player could not use what another gives.
+    pub(crate) fn fall_back(
+        &mut self,
+        encoder: &dyn Encoder,
+        failed: Device,
+        refusal: &Refusal,
+        at: Timestamp,
+    ) -> bool {
+        // Another request of the same player may have been told before.
+        if self.choice.device != failed {
+            return true;
+        }
+        if self.given {
+            return false;
+        }
+        self.choose(encoder);
+        if self.choice.device == failed {
+            return false;
+        }
+        if self.fallbacks.len() >= REMEMBERED {
+            self.fallbacks.remove(0);
+        }
+        self.fallbacks.push(Fallback {
+            at,
+            from: failed.to_string(),
+            code: super::encoder_code(refusal),
+            message: refusal.to_string(),
+        });
+        true
+    }
+
+    pub(crate) fn view(&self) -> EncodingView {
+        EncodingView {
+            device: self.choice.device,
+            name: self.choice.device.to_string(),
+            reasons: self.choice.reasons.iter().map(ToString::to_string).collect(),
+            fallbacks: self.fallbacks.clone(),
+        }
+    }
+}
