@@ -97,6 +97,20 @@ pub(crate) fn write(video: Option<&PipeTrack>, audio: Option<&PipeTrack>, reorde
     Some(w.bytes)
 }
 
+/// The track of a picture that was encoded anew. FFmpeg 5.1 passes on what its source said of Dolby Vision, which
+/// it is no longer.
+pub(crate) fn anew(track: &PipeTrack) -> PipeTrack {
+    let (fixed, children) = track.entry.split_at(track.entry.len().min(VISUAL_FIXED));
+    let mut w = BoxWriter::default();
+    w.raw(fixed);
+    for child in boxes(children).filter(|child| !matches!(&child.kind, b"dvcC" | b"dvvC")) {
+        w.nested(&child.kind, |w| w.raw(child.body));
+    }
+    let mut anew = track.clone();
+    anew.entry = w.bytes;
+    anew
+}
+
 fn matrix(w: &mut BoxWriter) {
     for value in [0x0001_0000, 0, 0, 0, 0x0001_0000, 0, 0, 0, 0x4000_0000] {
         w.u32(value);

@@ -267,7 +267,10 @@ fn rail(
     let mut layout = None;
     match store.strand.container {
         SegmentContainer::Fmp4 => {
-            let bytes = init::write(picture, sound, job.reorder).ok_or_else(unreadable)?;
+            let anew = picture
+                .filter(|_| store.strand.encode().is_some())
+                .map(init::anew);
+            let bytes = init::write(anew.as_ref().or(picture), sound, job.reorder).ok_or_else(unreadable)?;
             publish_init(store, job, rung, bytes)?;
         }
         SegmentContainer::MpegTs => {

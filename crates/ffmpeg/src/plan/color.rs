@@ -186,6 +186,9 @@ impl Conversion {
                     _ => PQ_PEAK,
                 };
                 vec![
+                    // Newer versions of FFmpeg would describe the result with them.
+                    "sidedata=mode=delete:type=MASTERING_DISPLAY_METADATA".to_owned(),
+                    "sidedata=mode=delete:type=CONTENT_LIGHT_LEVEL".to_owned(),
                     format!("zscale=p=bt709:t=linear:m=gbr:npl={PAPER},format=gbrpf32le"),
                     format!(
                         "tonemap=tonemap=mobius:param=0.3:desat=0:peak={:.4}",

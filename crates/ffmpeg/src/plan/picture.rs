@@ -170,7 +170,8 @@ fn canvas_format(encode: &VideoEncode) -> &'static str {
 }
 
 /// The filters that turn a picture upright. FFmpeg's own are switched off: they are not the same in every version,
-/// come before fields are woven, and know nothing of what was decided about the size.
+/// come before fields are woven, and know nothing of what was decided about the size. What was turned does not say
+/// so any more: Matroska of newer versions would have players turn it again.
 fn turn(rotation: Rotation) -> impl Iterator<Item = &'static str> {
     let mirrored = rotation.mirrored.then_some("hflip");
     let turned = match rotation.degrees {
@@ -179,7 +180,8 @@ fn turn(rotation: Rotation) -> impl Iterator<Item = &'static str> {
         270 => Some("transpose=cclock"),
         _ => None,
     };
-    mirrored.into_iter().chain(turned)
+    let forgotten = (rotation != Rotation::default()).then_some("sidedata=mode=delete:type=DISPLAYMATRIX");
+    mirrored.into_iter().chain(turned).chain(forgotten)
 }
 
 /// The times at which frames are forced to be keyframes, as FFmpeg compares them: at or after each.

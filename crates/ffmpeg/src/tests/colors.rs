@@ -288,3 +288,59 @@ async fn dolby_vision_without_a_base_layer_is_refused() {
         "{refused:?}"
     );
 }
+
+/// Films of phones: one whose container calls it SDR, one of HLG that is turned, with an edit list.
+#[tokio::test]
+async fn wide_films_of_phones_are_mapped_and_upright() {
+    let films = [
+        ("hevc-main10-hdr10-vfr.mp4", (320, 180)),
+        ("hevc-main10-hlg-dovi-vfr-rot90-editlist.mp4", (180, 320)),
+    ];
+    for (name, size) in films {
+        let Some(path) = super::screening::real(name) else {
+            return;
+        };
+        let film = Film::open(path.clone());
+        let source = film.facts.main_video().and_then(|stream| stream.video()).unwrap();
+        assert_ne!(source.color.mastering(), MasteringKind::Sdr, "{name}");
+        for studio in studios().await {
+            let execution = studio
+                .start_request(&film, small(&film, size, |_| {}), 64 << 20)
+                .await;
+            let file = record(&studio, &*execution, 0, [0]).await;
+            execution.retire().await.unwrap();
+            assert_eq!(tags(&studio, &file).await, "tv,bt709,bt709,bt709", "{name}");
+            let ours = Pictures::of(&studio, &file, size, "yuv420p").await;
+            // FFmpeg's own turning, no mapping: the same things at the same places.
+            let reference = studio.dir().join("reference.mkv");
+            let words = format!(
+                "-v error -y -i {} -map 0:v -frames:v 6 -vf scale={}:{} -c:v ffv1 -pix_fmt yuv420p {}",
+                path.display(),
+                size.0,
+                size.1,
+                reference.display()
+            );
+            super::screening::tool(&studio, "ffmpeg", &words.split(' ').collect::<Vec<_>>()).await;
+            let theirs = Pictures::of(&studio, &reference, size, "yuv420p").await;
+            let places: Vec<(usize, usize)> = (1..9)
+                .flat_map(|x| (1..9).map(move |y| (x * size.0 as usize / 9, y * size.1 as usize / 9)))
+                .collect();
+            let luma = |pictures: &Pictures| -> Vec<f64> {
+                places
+                    .iter()
+                    .map(|(x, y)| pictures.around(4, *x, *y)[0])
+                    .collect()
+            };
+            let likeness = correlation(&luma(&ours), &luma(&theirs));
+            assert!(likeness > 0.85, "{name}: {likeness} like the source");
+        }
+    }
+}
+
+/// How alike two rows of numbers rise and fall: 1 where they do alike.
+fn correlation(a: &[f64], b: &[f64]) -> f64 {
+    let mean = |row: &[f64]| row.iter().sum::<f64>() / row.len() as f64;
+    let (ma, mb) = (mean(a), mean(b));
+    let sum = |f: &dyn Fn(f64, f64) -> f64| a.iter().zip(b).map(|(x, y)| f(x - ma, y - mb)).sum::<f64>();
+    sum(&|x, y| x * y) / (sum(&|x, _| x * x) * sum(&|_, y| y * y)).sqrt()
+}
