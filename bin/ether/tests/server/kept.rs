@@ -17,7 +17,7 @@ async fn ten_viewers_near_each_other_are_served_by_one_encoder() {
     let mut first = None;
     for play in &plays {
         let segment = play.segment(0).await;
-        assert_eq!(*first.get_or_insert_with(|| segment.body.clone()), segment.body);
+        assert_eq!(*first.get_or_insert_with(|| segment.clone()), segment);
         assert_eq!(server.encoders().len(), 1, "another encoder was started");
     }
     let path = format!("/ether/api/sessions/{}", plays[3].created["id"].as_str().unwrap());
@@ -32,10 +32,10 @@ async fn a_film_that_was_watched_needs_no_encoder_again() {
     let server = setup.start().await;
     let wish = json!({"video": "encode", "maxHeight": 180});
     let play = Play::open(&server, "ntsc.mkv", wish.clone()).await;
-    let count = play.list.segments.len() as u32;
+    let count = play.segments();
     let mut made = Vec::new();
     for n in 0..count {
-        made.push(play.segment(n).await.body);
+        made.push(play.segment(n).await);
     }
     let path = format!("/ether/api/sessions/{}", play.created["id"].as_str().unwrap());
     server.api(Method::DELETE, &path, None).await.expect(204);
@@ -43,7 +43,7 @@ async fn a_film_that_was_watched_needs_no_encoder_again() {
 
     let again = Play::open(&server, "ntsc.mkv", wish).await;
     for n in (0..count).rev() {
-        assert_eq!(again.segment(n).await.body, made[n as usize], "segment {n}");
+        assert_eq!(again.segment(n).await, made[n], "segment {n}");
         assert!(
             server.encoders().is_empty(),
             "an encoder was started for segment {n}"
