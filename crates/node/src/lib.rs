@@ -9,6 +9,7 @@ pub mod doctor;
 mod ready;
 mod shelf;
 mod standalone;
+mod texts;
 mod tokens;
 
 pub use data_dir::{DataDir, DataDirError, default_data_dir};

@@ -9,7 +9,7 @@ use ether_library::{
 };
 use ether_playback::ports::{
     FolderState, FolderStatus, ItemDetail, ItemKind, ItemSummary, Library, LibraryError, Listing, Page,
-    Picture, Position, Problem, ScanProgress,
+    Picture, Position, Problem, ScanProgress, Sidecar,
 };
 use ether_types::{Clock, ItemId};
 
@@ -55,7 +55,14 @@ impl Library for Shelf {
     fn item(&self, id: ItemId) -> BoxFuture<'_, Result<ItemDetail, LibraryError>> {
         Box::pin(async move {
             match self.library.detail(&Viewer::owner(), &id).await {
-                Ok(known) => Ok(detail(known)),
+                Ok(known) => {
+                    // A film plays without what lies beside it.
+                    let sidecars = self.library.sidecars(&id).await.unwrap_or_default();
+                    Ok(ItemDetail {
+                        sidecars: sidecars.into_iter().map(sidecar).collect(),
+                        ..detail(known)
+                    })
+                }
                 Err(OpenError::Catalog(error)) => Err(unavailable(&error)),
                 Err(OpenError::Closing) => Err(LibraryError::Unavailable),
                 Err(_) => Err(LibraryError::NoSuchItem),
@@ -164,6 +171,18 @@ fn detail(known: Detail) -> ItemDetail {
             inode,
             device,
         },
+        sidecars: Vec::new(),
+    }
+}
+
+fn sidecar(sidecar: ether_library::Sidecar) -> Sidecar {
+    Sidecar {
+        stream: sidecar.number,
+        name: sidecar.name,
+        language: sidecar.language,
+        title: sidecar.title,
+        forced: sidecar.forced,
+        hearing_impaired: sidecar.hearing_impaired,
     }
 }
 

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::data_dir::{DataDir, DataDirError};
 use crate::shelf::Shelf;
+use crate::texts::NodeTexts;
 use crate::tokens::{self, StoredTokens};
 
 /// How a standalone server is set up.
@@ -211,6 +212,10 @@ impl Standalone {
         let surface = Surface {
             playbacks: playbacks.clone(),
             library: shelf,
+            texts: Arc::new(NodeTexts {
+                subtitles: encoder.subtitles().clone(),
+                library: library.clone(),
+            }),
             auth: auth.clone(),
             hosts: Hosts::new(options.hosts),
             origins: Origins::new(options.origins),
@@ -274,7 +279,9 @@ impl Standalone {
                 let _ = serving.await;
             }
         };
-        let (report, ()) = tokio::join!(self.playbacks.shutdown(), joined);
+        // Text that is being sent is told that there is no more of it, as media is.
+        let texts = self.encoder.subtitles().shutdown();
+        let (report, (), ()) = tokio::join!(self.playbacks.shutdown(), joined, texts);
         self.library.shutdown().await;
         self.encoder.join().await;
         self.processes.shutdown().await;

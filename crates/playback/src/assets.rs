@@ -42,6 +42,7 @@ const FILES: &[Asset] = &[
     asset!("player.css"),
     asset!("sign-in.js"),
     asset!("style.css"),
+    asset!("subtitles.js"),
     asset!("tune.js"),
     asset!("vendor/hls.js-LICENSE.txt"),
     asset!("vendor/hls.js-NOTICE.txt"),

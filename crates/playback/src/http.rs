@@ -16,6 +16,7 @@ mod resource;
 mod server;
 mod sessions;
 mod sign_in;
+mod subtitles;
 mod view;
 
 use std::fmt;
@@ -31,9 +32,12 @@ use tokio::sync::Semaphore;
 
 use crate::auth::Auth;
 use crate::playbacks::Playbacks;
-use crate::ports::Library;
+use crate::ports::{Library, Texts};
 pub(crate) use error::ApiError;
 pub(crate) use resource::{Keep, digest, in_memory_tagged};
+
+#[cfg(test)]
+pub(crate) use subtitles::ready_track;
 
 pub use guard::{Ends, Hosts, Origins};
 pub use server::{Server, ServerLimits, ServerReport};
@@ -50,6 +54,8 @@ pub struct Surface {
     pub playbacks: Arc<Playbacks>,
     /// The films and songs.
     pub library: Arc<dyn Library>,
+    /// The text tracks of items.
+    pub texts: Arc<dyn Texts>,
     /// Who is who.
     pub auth: Arc<Auth>,
     /// Names that the server answers to.
@@ -63,6 +69,7 @@ pub struct Surface {
 pub(crate) struct App {
     playbacks: Arc<Playbacks>,
     library: Arc<dyn Library>,
+    texts: Arc<dyn Texts>,
     auth: Arc<Auth>,
     hosts: Hosts,
     origins: Origins,
@@ -83,6 +90,7 @@ pub fn router(surface: Surface) -> Router {
     let app = Arc::new(App {
         playbacks: surface.playbacks,
         library: surface.library,
+        texts: surface.texts,
         auth: surface.auth,
         hosts: surface.hosts,
         origins: surface.origins,
@@ -109,6 +117,13 @@ pub fn router(surface: Surface) -> Router {
         )
         .route("/ether/api/sessions/{id}/state", post(sessions::state))
         .route("/ether/api/sessions/{id}/start.mpd", get(media::manifest))
+        .route("/ether/api/sessions/{id}/subtitles.vtt", get(subtitles::vtt))
+        .route("/ether/api/sessions/{id}/subtitles.ass", get(subtitles::script))
+        .route(
+            "/ether/api/sessions/{id}/subtitles.m3u8",
+            get(subtitles::playlist),
+        )
+        .route("/ether/api/sessions/{id}/fonts/{number}", get(subtitles::font))
         .route("/sessions/media/{sid}/index.m3u8", get(media::multivariant))
         .route(
             "/sessions/media/{sid}/{representation}/{resource}",

@@ -22,6 +22,7 @@ pub mod ports;
 pub mod presentation;
 #[cfg(test)]
 mod testing;
+mod texts;
 mod works;
 
 pub use auth::{Auth, Principal};

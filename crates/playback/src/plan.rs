@@ -9,14 +9,14 @@ use ether_encoder::{
     Rung, SegmentContainer, Unsupported, VideoCodec, VideoEncode, VideoTrack,
 };
 use ether_media::decision::{
-    self, AudioAction, AudioDecision, CannotPlay, Client, Decision, SegmentKind, VideoAction, VideoDecision,
-    VideoTarget, Wishes,
+    self, AudioAction, AudioDecision, CannotPlay, Client, Decision, Force, SegmentKind, VideoAction,
+    VideoDecision, VideoTarget, Wishes,
 };
 use ether_media::{AAC_FRAME, Codec, Facts, OPUS_FRAME, SoundGrid, Stream, Ticks};
 
 use crate::ports::{ItemDetail, Units};
 use crate::presentation::{Heard, Packaging, Presentation, Shown, Text};
-use crate::{cost, language, mpd, playlist};
+use crate::{cost, language, mpd, playlist, texts};
 
 /// What is done for one playback, fixed when it is asked for.
 #[derive(Clone, Debug)]
@@ -92,6 +92,41 @@ impl Plan {
         start: Ticks,
         capabilities: Capabilities,
     ) -> Result<Self, PlanError> {
+        Self::with_subtitle(item, client, wishes, start, None, capabilities)
+    }
+
+    /// The same with the subtitle track that is to be shown: one of text is offered beside the picture as the one
+    /// that is chosen, one of pictures is drawn into it.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn with_subtitle(
+        item: &ItemDetail,
+        client: &Client,
+        wishes: &Wishes,
+        start: Ticks,
+        subtitle: Option<u32>,
+        capabilities: Capabilities,
+    ) -> Result<Self, PlanError> {
+        let burn = subtitle.filter(|stream| texts::is_pictures(item, *stream));
+        let texts = texts::of(item, subtitle);
+        if let Some(stream) = subtitle.filter(|_| burn.is_none())
+            && !texts.iter().any(|text| text.stream == stream)
+        {
+            return Err(PlanError::CannotPlay(CannotPlay::NoSuchStream {
+                kind: "subtitle",
+                stream,
+            }));
+        }
+        // What is drawn into the picture needs a picture that is made.
+        let wishes = &match burn {
+            Some(_) => Wishes {
+                video: Force::Encode,
+                direct: false,
+                ..*wishes
+            },
+            None => *wishes,
+        };
         let decision = decision::decide(&item.facts, client, wishes)?;
         let end = decision.timeline.end();
         if start >= end {
@@ -99,12 +134,12 @@ impl Plan {
         }
         let making = match decision.protocol {
             None => None,
-            Some(protocol) => Some(making(item, &decision, protocol, start, capabilities)?),
+            Some(protocol) => Some(making(item, &decision, protocol, start, burn, capabilities)?),
         };
         Ok(Self {
             decision,
             start,
-            texts: Vec::new(),
+            texts,
             making,
         })
     }
@@ -263,6 +298,7 @@ fn making(
     decision: &Decision,
     protocol: decision::Protocol,
     start: Ticks,
+    burn: Option<u32>,
     capabilities: Capabilities,
 ) -> Result<Making, PlanError> {
     let protocol = match (protocol, decision.segments) {
@@ -280,7 +316,7 @@ fn making(
         facts: Arc::clone(&item.facts),
         protocol,
         timeline: Arc::new(decision.timeline.clone()),
-        video: video.map(|video| video_track(decision, video, device(capabilities))),
+        video: video.map(|video| video_track(decision, video, device(capabilities), burn)),
         audio: decision.sounds().map(audio_track).collect(),
         subtitle: None,
     };
@@ -302,7 +338,7 @@ fn device(_: Capabilities) -> Device {
     Device::Software
 }
 
-fn video_track(decision: &Decision, video: &VideoDecision, device: Device) -> VideoTrack {
+fn video_track(decision: &Decision, video: &VideoDecision, device: Device, burn: Option<u32>) -> VideoTrack {
     let rung = |target: &VideoTarget| Rung {
         width: target.width,
         height: target.height,
@@ -323,7 +359,7 @@ fn video_track(decision: &Decision, video: &VideoDecision, device: Device) -> Vi
                 frame_rate: video.frame_rate.map(Into::into),
                 deinterlace: target.deinterlace,
                 range: video.range,
-                burn: None,
+                burn,
             })
         }
     };
@@ -356,7 +392,6 @@ fn audio_track(audio: &AudioDecision) -> AudioTrack {
 mod tests {
     use std::path::PathBuf;
 
-    use ether_media::decision::Force;
     use ether_media::{Cut, VideoFacts};
 
     use super::*;

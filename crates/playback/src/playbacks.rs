@@ -79,6 +79,8 @@ pub struct NewPlayback {
     pub client: Client,
     /// What the viewer wishes.
     pub wishes: Wishes,
+    /// The subtitle track that is to be shown.
+    pub subtitle: Option<u32>,
 }
 
 /// Why a playback is not made.
@@ -351,7 +353,14 @@ impl Playbacks {
 
     fn admitted(&self, item: &ItemDetail, wish: &NewPlayback, wishes: &Wishes) -> Result<Plan, CreateError> {
         let capabilities = self.encoder.capabilities();
-        let plan = Plan::new(item, &wish.client, wishes, wish.start, capabilities)?;
+        let plan = Plan::with_subtitle(
+            item,
+            &wish.client,
+            wishes,
+            wish.start,
+            wish.subtitle,
+            capabilities,
+        )?;
         if let Some(making) = &plan.making {
             self.encoder
                 .supports(&making.request)

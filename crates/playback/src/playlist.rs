@@ -101,8 +101,8 @@ fn texts(text: &mut String, presentation: &Presentation<'_>) {
         line(
             text,
             format_args!(
-                ",URI=\"subtitles/{}/index.m3u8?grant={}\"",
-                track.stream, presentation.grant
+                ",URI=\"../../../ether/api/sessions/{}/subtitles.m3u8?stream={}&grant={}\"",
+                presentation.session, track.stream, presentation.grant
             ),
         );
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use ether_encoder::{BoxFuture, Retirement, Revision};
 use ether_media::Facts;
+use ether_media::subtitles::{Form, Line, Track};
 use ether_types::{ItemId, Monotonic, PlaybackId, Timestamp};
 use serde::Serialize;
 
@@ -188,6 +189,104 @@ pub struct ItemDetail {
     pub path: PathBuf,
     /// The state of the file that the facts were read from.
     pub revision: Revision,
+    /// Subtitle files that lie beside it.
+    pub sidecars: Vec<Sidecar>,
+}
+
+/// A subtitle file that lies beside an item's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sidecar {
+    /// Its number among the item's tracks; never that of a stream.
+    pub stream: u32,
+    /// Its name, made printable.
+    pub name: String,
+    /// Its language, as its name has it.
+    pub language: Option<String>,
+    /// What else its name says, for people.
+    pub title: Option<String>,
+    /// Only what is said in other languages, and signs.
+    pub forced: bool,
+    /// For the hard of hearing.
+    pub hearing_impaired: bool,
+}
+
+/// The text tracks of items, out of their files and from beside them, and the fonts that come with them.
+///
+/// Nothing is read before it is asked for; what is read is kept for whoever asks next.
+pub trait Texts: Send + Sync {
+    /// Begins to read track `stream` of `item`, joins whoever does, or finds it read. Dropping what it gives
+    /// withdraws the interest.
+    ///
+    /// # Errors
+    /// [`TextError`].
+    fn open(
+        &self,
+        item: Arc<ItemDetail>,
+        stream: u32,
+    ) -> BoxFuture<'_, Result<Box<dyn TextSource>, TextError>>;
+
+    /// The file that is attached to `item` as stream `stream`: a font.
+    ///
+    /// # Errors
+    /// [`TextError`].
+    fn font(&self, item: Arc<ItemDetail>, stream: u32) -> BoxFuture<'_, Result<Bytes, TextError>>;
+}
+
+/// A track that is being read, or was. Every future may be dropped; nothing is lost by it.
+pub trait TextSource: Send {
+    /// The whole track.
+    ///
+    /// # Errors
+    /// [`TextError`].
+    fn whole(&mut self) -> BoxFuture<'_, Result<Arc<Track>, TextError>>;
+
+    /// Lines that were not given yet, at least one unless the track is at its end.
+    ///
+    /// # Errors
+    /// [`TextError`].
+    fn next(&mut self) -> BoxFuture<'_, Result<TextBatch, TextError>>;
+}
+
+/// Some lines of a track.
+#[derive(Clone, Debug)]
+pub struct TextBatch {
+    /// How the lines are written; with the first batch at the latest.
+    pub form: Option<Form>,
+    /// The lines.
+    pub lines: Vec<Line>,
+    /// Whether they are the last.
+    pub complete: bool,
+}
+
+/// Why there is no text, or no font.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TextError {
+    /// There is no such track.
+    #[error("there is no such subtitle track")]
+    NoSuchTrack,
+    /// The track holds pictures.
+    #[error(
+        "the subtitle track holds pictures and no text; a session with `subtitle` draws it into the picture"
+    )]
+    Pictures,
+    /// The track is text that cannot be read here.
+    #[error("subtitles in the format {format} cannot be read here")]
+    Unreadable {
+        /// The format.
+        format: String,
+    },
+    /// The file is in another state than was found.
+    #[error("the file was changed since the session began")]
+    Changed,
+    /// The file is not there any more.
+    #[error("the file is not there any more")]
+    Gone,
+    /// It could not be read.
+    #[error("the subtitle track could not be read")]
+    Failed,
+    /// Not now.
+    #[error("the subtitle track cannot be read now")]
+    Unavailable,
 }
 
 /// Where an item was left.

@@ -16,7 +16,7 @@ use ether_encoder::{
 };
 use ether_media::{
     AudioFacts, ChromaSampling, Codec, Container, Facts, FactsSource, Keyframes, Rational, Stream,
-    StreamKind, Ticks, VideoFacts,
+    StreamKind, Ticks, VideoFacts, subtitles::Track,
 };
 use ether_types::{ItemId, Monotonic, Timestamp};
 use tokio::sync::watch;
@@ -159,6 +159,7 @@ impl MemoryLibrary {
             facts: Arc::new(facts),
             path,
             revision,
+            sidecars: Vec::new(),
         };
         self.items.lock().unwrap().insert(id.clone(), detail);
         id
@@ -525,5 +526,34 @@ impl Execution for Puppet {
             None => Ok(Retirement { runs: 1 }),
         };
         Box::pin(async move { answer })
+    }
+}
+
+/// Text tracks that are there, or are not for the reason that their number stands for.
+#[derive(Default)]
+pub(crate) struct MemoryTexts {
+    /// Tracks by their number.
+    pub(crate) tracks: Mutex<BTreeMap<u32, Result<Track, TextError>>>,
+}
+
+impl Texts for MemoryTexts {
+    fn open(
+        &self,
+        _item: Arc<ItemDetail>,
+        stream: u32,
+    ) -> BoxFuture<'_, Result<Box<dyn TextSource>, TextError>> {
+        let track = self.tracks.lock().unwrap().get(&stream).cloned();
+        let track = track.unwrap_or(Err(TextError::NoSuchTrack));
+        Box::pin(async move { track.map(crate::http::ready_track) })
+    }
+
+    fn font(&self, _item: Arc<ItemDetail>, stream: u32) -> BoxFuture<'_, Result<Bytes, TextError>> {
+        let track = self.tracks.lock().unwrap().get(&stream).cloned();
+        let font = match track {
+            Some(Ok(_)) => Ok(Bytes::from_static(b"a font")),
+            Some(Err(error)) => Err(error),
+            None => Err(TextError::NoSuchTrack),
+        };
+        Box::pin(async move { font })
     }
 }

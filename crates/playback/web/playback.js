@@ -23,12 +23,14 @@ export class Playback {
   #timer = 0;
   #ended = false;
 
-  constructor(api, { id, url, decision, durationMs }) {
+  constructor(api, { id, url, decision, durationMs, subtitles }) {
     this.#api = api;
     this.id = id;
     this.url = url;
     this.decision = decision ?? {};
     this.durationMs = durationMs;
+    /** The text tracks that can be shown, in the order of its playlist. */
+    this.subtitles = subtitles ?? [];
     /** The server no longer knows it: playing on needs a new one. */
     this.lost = false;
   }

@@ -1,7 +1,8 @@
-// The dialog with quality, audio, and what is being done: choices go back to the player as one call.
+// The dialog with quality, audio, subtitles, and what is being done: choices go back to the player as one call.
 
 import { byId, el } from "./dom.js";
 import { decisionElements, streamWords } from "./details.js";
+import { subtitleHint, subtitleWords } from "./subtitles.js";
 import { bytes, clock, rate } from "./format.js";
 
 /** Heights offered below the film's own, each with the bits a second that suit it. */
@@ -35,7 +36,7 @@ export class TuneDialog {
   #player;
   #timer = 0;
 
-  /** `player`: `item`, `quality`, `audio`, `decision`, `ladder`, `numbers()`, `lookAtSession()`, `choose({quality, audio})`. */
+  /** `player`: `item`, `quality`, `audio`, `subtitle`, `decision`, `ladder`, `numbers()`, `lookAtSession()`, `choose({quality, audio, subtitle})`. */
   constructor(player) {
     this.#player = player;
     this.#dialog.addEventListener("close", () => clearTimeout(this.#timer));
@@ -71,6 +72,12 @@ export class TuneDialog {
     byId("audio-list").replaceChildren(...tracks.map((stream, n) =>
       choice("audio", String(stream.index), streamWords(stream) || `Track ${n + 1}`, stream.default ? "The file's default" : "",
         stream.index === heard, () => this.#player.choose({ audio: stream.index }))));
+    const texts = item.subtitles ?? [];
+    byId("subtitle-set").hidden = texts.length === 0;
+    byId("subtitle-list").replaceChildren(
+      choice("subtitle", "off", "Off", "", this.#player.subtitle === null, () => this.#player.choose({ subtitle: null })),
+      ...texts.map((track, n) => choice("subtitle", String(track.stream), subtitleWords(track) || `Track ${n + 1}`, subtitleHint(track),
+        track.stream === this.#player.subtitle, () => this.#player.choose({ subtitle: track.stream }))));
     this.update();
   }
 

@@ -13,6 +13,7 @@ import { Mend, explain } from "./errors.js";
 import { clock, spokenClock } from "./format.js";
 import { nameForMediaKeys, wireMediaKeys } from "./media-keys.js";
 import { openPlayback, PositionKeeper } from "./playback.js";
+import { keepSubtitle, wantedSubtitle } from "./subtitles.js";
 import { qualities, TuneDialog } from "./tune.js";
 
 /** Unreachable servers are tried again this often, and this many times before the picture is given up. */
@@ -46,6 +47,8 @@ export class WatchView {
   quality = "auto";
   /** The chosen track's index; null leaves the choice to the server. */
   audio = null;
+  /** The number of the subtitle track that is shown; null for none. */
+  subtitle = null;
 
   constructor(api, { onPosition }) {
     this.#api = api;
@@ -71,6 +74,7 @@ export class WatchView {
       if (!controller.signal.aborted) this.#explain(error, { again: () => this.show(id) });
       return;
     }
+    this.subtitle = wantedSubtitle(this.item);
     document.title = `${this.item.title} · ether`;
     showItem(this.item);
     this.#showCover();
@@ -138,17 +142,20 @@ export class WatchView {
     location.hash = "#/";
   }
 
-  /** Another quality or audio track: the player switches where it can, else a new playback from the same place. */
-  choose({ quality = this.quality, audio = this.audio }) {
-    if (quality === this.quality && audio === this.audio) return;
-    const switched = this.#switch(quality, audio);
+  /** Another quality, sound or subtitle: the player switches where it can, else a new playback from the same place. */
+  choose({ quality = this.quality, audio = this.audio, subtitle = this.subtitle }) {
+    if (quality === this.quality && audio === this.audio && subtitle === this.subtitle) return;
+    const switched = this.#switch(quality, audio, subtitle);
     this.quality = quality;
     this.audio = audio;
+    if (subtitle !== this.subtitle) keepSubtitle(this.item, subtitle);
+    this.subtitle = subtitle;
     if (this.#playback && !switched) this.#restart();
   }
 
-  #switch(quality, audio) {
+  #switch(quality, audio, subtitle) {
     if (!this.#engine || !this.#playback || this.#playback.lost) return false;
+    if (subtitle !== this.subtitle && !this.#caption(subtitle)) return false;
     if (audio !== this.audio) {
       const sounds = this.decision?.sounds ?? [];
       const place = sounds.findIndex((sound) => sound.stream === audio);
@@ -158,6 +165,15 @@ export class WatchView {
     const offered = this.decision?.qualities ?? [];
     if (quality === "auto") return offered.length > 1 && this.#engine.show(null);
     return offered.some(({ height }) => String(height) === quality) && this.#engine.show(Number(quality));
+  }
+
+  /** Shows another text track, or none; what is drawn into the picture takes another picture. */
+  #caption(subtitle) {
+    const texts = this.#playback.subtitles;
+    const place = texts.findIndex((text) => text.stream === subtitle);
+    const drawn = (stream) => stream !== null && !texts.some((text) => text.stream === stream);
+    if (drawn(subtitle) || drawn(this.subtitle)) return false;
+    return this.#engine.caption(place);
   }
 
   /** The qualities that the item was last offered in together. */
@@ -214,6 +230,7 @@ export class WatchView {
         isFile: playback.isFile,
         player,
         startSeconds: seconds,
+        texts: playback.subtitles,
         onWaiting: (error) => this.#onWaiting(error),
         onFailure: (error) => this.#onFailure(playback, error),
       });
@@ -225,6 +242,7 @@ export class WatchView {
       }
       this.#engine = engine;
       this.#engineName = engine.name;
+      engine.caption(playback.subtitles.findIndex((text) => text.stream === this.subtitle));
       byId("stop").disabled = false;
       playback.reportOn(() => ({ state: this.#video.paused ? "paused" : "playing", positionMs: this.position * 1000 }));
       this.#curtain.wait(playback.decision.mode === "encode" ? "Starting the encoder…" : "Loading…");
@@ -246,6 +264,7 @@ export class WatchView {
     // A browser cannot tell where a file that was cut off ends; the server's segments can.
     if ((this.item.gaps ?? []).some((gap) => gap.what === "truncated")) request.container = "fmp4";
     if (this.audio !== null) request.audio = this.audio;
+    if (this.subtitle !== null) request.subtitle = this.subtitle;
     return request;
   }
 
@@ -489,6 +508,7 @@ export class WatchView {
     this.item = null;
     this.quality = "auto";
     this.audio = null;
+    this.subtitle = null;
     this.#ladder = [];
     this.#at = 0;
     this.#started = false;

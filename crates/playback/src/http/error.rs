@@ -88,7 +88,7 @@ impl ApiError {
         Self::new(StatusCode::GONE, "ended", message)
     }
 
-    fn retry(mut self, after: Duration) -> Self {
+    pub(super) fn retry(mut self, after: Duration) -> Self {
         self.retry_after = Some(after);
         self
     }

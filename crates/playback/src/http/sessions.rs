@@ -72,7 +72,6 @@ impl Read for NewPlayback {
     fn read(fields: &Fields<'_>) -> Result<Self, ApiError> {
         let item = fields.needed("item", fields.text("item")?, "the id of an item")?;
         let item = ItemId::new(item).map_err(|_| LibraryError::NoSuchItem)?;
-        not_yet(fields)?;
         let defaults = Wishes::default();
         let segments = fields.choice(
             "container",
@@ -110,6 +109,9 @@ impl Read for NewPlayback {
             None => AudioChoice::Main,
             Some(index) => u32::try_from(index).map_or(AudioChoice::Silent, AudioChoice::Stream),
         };
+        // A number past every stream's is no track's; it is refused where the tracks are known.
+        let subtitle = fields.whole_said("subtitle", -1..=i64::from(u32::MAX), a_stream)?;
+        let subtitle = subtitle.and_then(|index| u32::try_from(index).ok());
         let millis = fields.number("offsetMs", 0.0..=LONGEST_OFFSET * 1_000.0)?;
         let seconds = fields.number("offset", 0.0..=LONGEST_OFFSET)?;
         let start = millis.map(|millis| millis / 1_000.0).or(seconds).unwrap_or(0.0);
@@ -136,22 +138,9 @@ impl Read for NewPlayback {
                 segments: segments.unwrap_or(defaults.segments),
                 direct,
             },
+            subtitle,
         })
     }
-}
-
-/// Subtitles are offered later, and said to be missing until then.
-fn not_yet(fields: &Fields<'_>) -> Result<(), ApiError> {
-    let a_stream = "the index of a stream, or -1 for none";
-    let subtitle = fields.whole_said("subtitle", -1..=i64::from(u32::MAX), a_stream)?;
-    if subtitle.is_some_and(|index| index != -1) {
-        return Err(ApiError::new(
-            StatusCode::NOT_IMPLEMENTED,
-            "subtitles_not_offered",
-            "this server does not offer subtitles yet",
-        ));
-    }
-    Ok(())
 }
 
 impl Read for Client {

@@ -10,3 +10,4 @@ mod secrets;
 mod sessions;
 mod sharing;
 mod stopping;
+mod subtitles;

@@ -6,7 +6,9 @@ use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::auth::grant_of;
 use super::error::ApiError;
+use super::subtitles;
 use crate::part::Part;
 use crate::playback::Playback;
 use crate::ports::{FolderStatus, ItemDetail, ItemSummary, Listing, Problem, ScanProgress};
@@ -68,8 +70,41 @@ pub(super) fn item(detail: &ItemDetail) -> Value {
         fields.insert("size".into(), json!(detail.revision.size));
         fields.insert("direct".into(), json!(Part::of(detail).url()));
         fields.insert("gaps".into(), json!(detail.facts.gaps));
+        fields.insert("subtitles".into(), Value::Array(subtitle_tracks(detail)));
     }
     value
+}
+
+/// Every subtitle track of an item, in its file and beside it.
+fn subtitle_tracks(detail: &ItemDetail) -> Vec<Value> {
+    let embedded = detail.facts.streams.iter().filter_map(|stream| {
+        let StreamKind::Subtitle(subtitle) = &stream.kind else {
+            return None;
+        };
+        Some(json!({
+            "stream": stream.index,
+            "language": stream.language,
+            "title": stream.title,
+            "default": stream.default,
+            "forced": stream.forced,
+            "hearingImpaired": subtitle.hearing_impaired,
+            "external": false,
+            "text": subtitle.text,
+        }))
+    });
+    let beside = detail.sidecars.iter().map(|sidecar| {
+        json!({
+            "stream": sidecar.stream,
+            "language": sidecar.language,
+            "title": sidecar.title,
+            "default": false,
+            "forced": sidecar.forced,
+            "hearingImpaired": sidecar.hearing_impaired,
+            "external": true,
+            "text": true,
+        })
+    });
+    embedded.chain(beside).collect()
 }
 
 fn stream(stream: &Stream) -> Value {
@@ -125,7 +160,11 @@ fn container(container: &Container) -> &str {
 }
 
 pub(super) fn created(playback: &Playback) -> Value {
+    let (subtitles, fonts) =
+        subtitles::listed(playback, grant_of(playback.url.split_once('?').map(|at| at.1)));
     json!({
+        "subtitles": subtitles,
+        "fonts": fonts,
         "id": playback.id(),
         "url": playback.url,
         "expiresAt": playback.expires_at(),
@@ -140,7 +179,10 @@ pub(super) fn session(playback: &Playback) -> Value {
     let ended = report
         .ended
         .map(|reason| json!({"code": reason, "message": reason.to_string()}));
+    let (subtitles, fonts) = subtitles::listed(playback, None);
     json!({
+        "subtitles": subtitles,
+        "fonts": fonts,
         "id": playback.id(),
         "item": playback.item(),
         "title": playback.item.summary.title,

@@ -189,7 +189,7 @@ fn qualities_and_sounds_are_told_apart_and_belong_together() {
             "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"sound\",NAME=\"Regie 'alt' \",DEFAULT=NO,AUTOSELECT=YES,\
              URI=\"3/index.m3u8?grant=gr_AN-t\"",
             "#EXT-X-MEDIA:TYPE=SUBTITLES,GROUP-ID=\"text\",NAME=\"en\",LANGUAGE=\"en\",DEFAULT=YES,\
-             AUTOSELECT=YES,FORCED=NO,URI=\"subtitles/4/index.m3u8?grant=gr_AN-t\"",
+             AUTOSELECT=YES,FORCED=NO,URI=\"../../../ether/api/sessions/s1/subtitles.m3u8?stream=4&grant=gr_AN-t\"",
         ]
     );
     for (n, variant) in lines[3..].chunks(2).enumerate() {

@@ -19,7 +19,7 @@ use crate::grant::{GrantKey, GrantKeys};
 use crate::http::{Hosts, Origins, Server, ServerLimits, ServerReport, Surface, router};
 use crate::playbacks::{Limits, Playbacks};
 use crate::ports::Units;
-use crate::testing::{MemoryLibrary, MemoryTokens, Script, facts, film_picture};
+use crate::testing::{MemoryLibrary, MemoryTexts, MemoryTokens, Script, facts, film_picture};
 
 pub(super) const OWNER: &str = "the-owner-token-of-this-test";
 pub(super) const FILM: &str = "film0";
@@ -56,6 +56,7 @@ pub(super) struct Bed {
     pub(super) clock: ManualClock,
     pub(super) library: Arc<MemoryLibrary>,
     pub(super) encoder: Arc<Script>,
+    pub(super) texts: Arc<MemoryTexts>,
     pub(super) capacity: Arc<LocalCapacity>,
     pub(super) playbacks: Arc<Playbacks>,
     pub(super) auth: Arc<Auth>,
@@ -114,6 +115,7 @@ impl Bed {
         let library = Arc::new(MemoryLibrary::default());
         library.add(FILM, film.clone(), facts(film_picture(1280, 720), 60));
         let encoder = Arc::new(setup.encoder);
+        let texts = Arc::new(MemoryTexts::default());
         let capacity = Arc::new(LocalCapacity::new(setup.capacity, shared.clone()));
         let auth = Arc::new(Auth::new(
             OWNER,
@@ -131,6 +133,7 @@ impl Bed {
         let routes = router(Surface {
             playbacks: playbacks.clone(),
             library: library.clone(),
+            texts: texts.clone(),
             auth: auth.clone(),
             hosts: Hosts::new(["films.example".to_owned()]),
             origins: Origins::new(setup.origins),
@@ -146,6 +149,7 @@ impl Bed {
             clock,
             library,
             encoder,
+            texts,
             capacity,
             playbacks,
             auth,

@@ -257,6 +257,7 @@ async fn what_is_promised_is_answered_and_what_is_answered_is_promised() {
     sessions(&mut contract, &bed).await;
     media(&mut contract, &bed).await;
     manifest(&mut contract, &bed).await;
+    subtitles(&mut contract, &bed).await;
     parts(&mut contract, &bed).await;
     sign_in(&mut contract, &bed).await;
     bed.library
@@ -372,7 +373,7 @@ async fn sessions(contract: &mut Contract, bed: &Bed) {
         (400, "nonsense"),
         (404, r#"{"item":"none"}"#),
         (422, r#"{"item":"film0","audio":9}"#),
-        (501, r#"{"item":"film0","subtitle":2}"#),
+        (422, r#"{"item":"film0","subtitle":2}"#),
     ] {
         contract.hold(SESSIONS, "POST", status, &bed.owner("POST", SESSIONS, body).await);
     }
@@ -626,4 +627,79 @@ async fn sign_in(contract: &mut Contract, bed: &Bed) {
         reply = bed.send("POST", path, &[], &body).await;
     }
     contract.hold(path, "POST", 429, &reply);
+}
+
+/// The session of a film with every kind of track, and the address of a thing of its own.
+async fn subtitles(contract: &mut Contract, bed: &Bed) {
+    let ended = super::subtitles::film(bed).await;
+    let session = super::subtitles::film(bed).await;
+    let foreign = bed.session("").await;
+    let foreign = foreign["url"]
+        .as_str()
+        .unwrap()
+        .split_once('?')
+        .unwrap()
+        .1
+        .to_owned();
+    let id = |session: &serde_json::Value| session["id"].as_str().unwrap().to_owned();
+    let grant = |session: &serde_json::Value| {
+        let url = session["url"].as_str().unwrap().to_owned();
+        url.split_once('?').unwrap().1.to_owned()
+    };
+    bed.owner("DELETE", &format!("{SESSIONS}/{}", id(&ended)), "")
+        .await;
+    for name in ["subtitles.vtt", "subtitles.ass", "subtitles.m3u8"] {
+        let route = format!("/ether/api/sessions/{{id}}/{name}");
+        let path = format!("{SESSIONS}/{}/{name}", id(&session));
+        let at = |stream: u32| format!("{path}?stream={stream}&{}", grant(&session));
+        let whole = bed.get(&at(3)).await;
+        contract.hold(&route, "GET", 200, &whole);
+        let ranged = bed.send("GET", &at(3), &[("Range", "bytes=0-4")], "").await;
+        contract.hold(&route, "GET", 206, &ranged);
+        contract.hold(&route, "HEAD", 200, &bed.send("HEAD", &at(3), &[], "").await);
+        contract.hold(
+            &route,
+            "GET",
+            400,
+            &bed.get(&format!("{path}?{}", grant(&session))).await,
+        );
+        contract.hold(&route, "GET", 401, &bed.get(&format!("{path}?stream=3")).await);
+        contract.hold(
+            &route,
+            "GET",
+            403,
+            &bed.get(&format!("{path}?stream=3&{foreign}")).await,
+        );
+        contract.hold(&route, "GET", 404, &bed.get(&at(99)).await);
+        let gone = format!("{SESSIONS}/{}/{name}?stream=3&{}", id(&ended), grant(&ended));
+        contract.hold(&route, "GET", 410, &bed.get(&gone).await);
+        if name == "subtitles.m3u8" {
+            continue;
+        }
+        contract.hold(&route, "GET", 304, &revalidated(bed, &at(3), &whole).await);
+        contract.hold(&route, "GET", 415, &bed.get(&at(4)).await);
+        contract.hold(&route, "GET", 502, &bed.get(&at(5)).await);
+        contract.hold(&route, "GET", 503, &bed.get(&at(6)).await);
+    }
+    let route = "/ether/api/sessions/{id}/fonts/{number}";
+    let at = |number: &str| format!("{SESSIONS}/{}/fonts/{number}?{}", id(&session), grant(&session));
+    let whole = bed.get(&at("3")).await;
+    contract.hold(route, "GET", 200, &whole);
+    let ranged = bed.send("GET", &at("3"), &[("Range", "bytes=0-4")], "").await;
+    contract.hold(route, "GET", 206, &ranged);
+    contract.hold(route, "HEAD", 200, &bed.send("HEAD", &at("3"), &[], "").await);
+    contract.hold(route, "GET", 304, &revalidated(bed, &at("3"), &whole).await);
+    contract.hold(
+        route,
+        "GET",
+        401,
+        &bed.get(&format!("{SESSIONS}/{}/fonts/3", id(&session))).await,
+    );
+    let wrong = format!("{SESSIONS}/{}/fonts/3?{foreign}", id(&session));
+    contract.hold(route, "GET", 403, &bed.get(&wrong).await);
+    contract.hold(route, "GET", 404, &bed.get(&at("99")).await);
+    let gone = format!("{SESSIONS}/{}/fonts/3?{}", id(&ended), grant(&ended));
+    contract.hold(route, "GET", 410, &bed.get(&gone).await);
+    contract.hold(route, "GET", 502, &bed.get(&at("5")).await);
+    contract.hold(route, "GET", 503, &bed.get(&at("6")).await);
 }

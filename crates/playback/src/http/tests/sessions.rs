@@ -87,7 +87,7 @@ async fn bad_wishes_are_named() {
         ),
         (r#"{"item":"film0","sounds":"two"}"#, 400, "malformed"),
         (r#"{"item":"film0","protocol":"gopher"}"#, 400, "malformed"),
-        (r#"{"item":"film0","subtitle":2}"#, 501, "subtitles_not_offered"),
+        (r#"{"item":"film0","subtitle":2}"#, 422, "no_such_stream"),
         (r#"{"item":"film0","segmentSeconds":0.5}"#, 400, "malformed"),
         (r#"{"item":"film0","segmentSeconds":16}"#, 400, "malformed"),
         (r#"{"item":"film0","maxBitrate":1000}"#, 400, "malformed"),
