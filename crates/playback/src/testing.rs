@@ -292,6 +292,7 @@ impl Encoder for Script {
             abr: true,
             dash: true,
             http: true,
+            burned_subtitles: true,
             controls: true,
             observations: true,
             ..Capabilities::default()

@@ -142,10 +142,7 @@ async fn a_session_lists_its_text_and_its_fonts_and_gives_them_to_whoever_may_ha
     let bare = seen["subtitles"][0]["vtt"].as_str().unwrap();
     assert!(!bare.contains("grant"));
     assert_eq!(bed.owner("GET", bare, "").await.status, 200);
-    assert_eq!(
-        bed.get(bare).await.code(),
-        "unauthorized"
-    );
+    assert_eq!(bed.get(bare).await.code(), "unauthorized");
     assert_eq!(bed.encoder.started(), 0, "text needs no encoder");
 }
 
@@ -180,7 +177,7 @@ async fn what_is_no_text_says_what_to_do() {
 async fn hls_finds_the_whole_track_as_one_segment_on_the_segments_clock() {
     let bed = Bed::new().await;
     for (container, zero) in [("fmp4", 0), ("ts", 900_000)] {
-        let wish = format!(r#","container":"{container}","subtitle":3"#);
+        let wish = format!(r#""container":"{container}","subtitle":3"#);
         let session = with(&bed, &wish).await;
         let multivariant = bed.get(session["url"].as_str().unwrap()).await.text();
         let lines: Vec<&str> = multivariant
@@ -220,7 +217,7 @@ async fn hls_finds_the_whole_track_as_one_segment_on_the_segments_clock() {
 #[tokio::test]
 async fn a_chosen_track_of_pictures_is_drawn_into_a_picture_that_is_made_for_it() {
     let bed = Bed::new().await;
-    let session = with(&bed, r#","subtitle":4"#).await;
+    let session = with(&bed, r#""subtitle":4"#).await;
     assert_eq!(session["decision"]["video"]["action"], "encode");
     let unknown = bed
         .owner("POST", "/ether/api/sessions", r#"{"item":"film0","subtitle":7}"#)
