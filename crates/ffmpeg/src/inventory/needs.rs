@@ -170,11 +170,12 @@ impl Needs {
 }
 
 /// Options of our command lines that take no value.
-const FLAGS: [&str; 10] = [
+const FLAGS: [&str; 11] = [
     "hide_banner",
     "nostdin",
     "nostats",
     "noaccurate_seek",
+    "noautorotate",
     "copyts",
     "sn",
     "dn",
