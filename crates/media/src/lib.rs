@@ -28,6 +28,6 @@ pub use facts::{
 pub use reader::{
     ByteReader, FactsError, FileReader, Limits, ScanError, StopCheck, read_facts, scan_keyframes,
 };
-pub use sound_grid::{AAC_FRAME, OPUS_FRAME, SoundGrid};
+pub use sound_grid::SoundGrid;
 pub use ticks::Ticks;
 pub use timeline::{Cut, Timeline, TimelineError};

@@ -9,9 +9,13 @@ use crate::ticks::Ticks;
 use crate::timeline::Timeline;
 
 /// Samples of one frame of encoded AAC.
-pub const AAC_FRAME: u32 = 1_024;
+const AAC_FRAME: u32 = 1_024;
 /// Samples of one frame of encoded Opus: 20 ms of the 48 kHz that Opus always has.
-pub const OPUS_FRAME: u32 = 960;
+const OPUS_FRAME: u32 = 960;
+
+/// How much earlier than its sound a frame of encoded Opus is stamped: the 312 samples that the encoder looks
+/// ahead.
+const OPUS_AHEAD: Ticks = Ticks(585);
 
 /// Frames of one length that follow each other without a hole, in samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +30,25 @@ pub struct SoundGrid {
 }
 
 impl SoundGrid {
+    /// The grid of AAC that is encoded at `rate` samples a second.
+    pub fn encoded_aac(rate: u32) -> Self {
+        Self {
+            rate,
+            length: AAC_FRAME,
+            anchor: None,
+        }
+    }
+
+    /// The grid of Opus that is encoded for `timeline`. The first frame, which is stamped before the output's
+    /// clock begins, is not kept.
+    pub fn encoded_opus(timeline: &Timeline) -> Self {
+        Self {
+            rate: 48_000,
+            length: OPUS_FRAME,
+            anchor: Some(timeline.origin() - timeline.lead() - OPUS_AHEAD),
+        }
+    }
+
     /// The grid of a source's own packets, where all of them have one length.
     pub fn of(stream: &Stream) -> Option<Self> {
         let audio = stream.audio()?;
@@ -95,6 +118,16 @@ mod tests {
         let starts = grid.starts(&timeline);
         // 3.003 s are 144,144 samples: the 141st frame starts at 144,384.
         assert_eq!(starts[..3], [0, 144_384, 288_768]);
+    }
+
+    #[test]
+    fn encoded_opus_is_stamped_ahead_of_the_clock() {
+        let timeline = Timeline::grid(Ticks(900_001), Ticks(900_000), Ticks(540_000), None)
+            .unwrap()
+            .with_sound_from(Ticks(890_000));
+        let starts = SoundGrid::encoded_opus(&timeline).starts(&timeline);
+        assert_eq!(starts[0], 960 - 312);
+        assert!(starts.iter().all(|start| (start + 312) % 960 == 0), "{starts:?}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use ether_media::decision::{
     self, AudioAction, AudioDecision, CannotPlay, Client, Decision, Force, SegmentKind, VideoAction,
     VideoDecision, VideoTarget, Wishes,
 };
-use ether_media::{AAC_FRAME, Codec, Facts, OPUS_FRAME, SoundGrid, Stream, Ticks};
+use ether_media::{Codec, Facts, SoundGrid, Stream, Ticks};
 
 use crate::ports::{ItemDetail, Units};
 use crate::presentation::{Heard, Packaging, Presentation, Shown, Text};
@@ -230,14 +230,9 @@ fn sounds(facts: &Facts, decision: &Decision) -> Vec<Heard> {
         let (sample_rate, grid) = match &audio.action {
             AudioAction::Copy => (source_rate, stream.and_then(SoundGrid::of)),
             AudioAction::Encode(target) => {
-                let length = match audio.codec {
-                    Codec::Opus => OPUS_FRAME,
-                    _ => AAC_FRAME,
-                };
-                let grid = SoundGrid {
-                    rate: target.sample_rate,
-                    length,
-                    anchor: None,
+                let grid = match audio.codec {
+                    Codec::Opus => SoundGrid::encoded_opus(&decision.timeline),
+                    _ => SoundGrid::encoded_aac(target.sample_rate),
                 };
                 (Some(target.sample_rate), Some(grid))
             }

@@ -9,11 +9,15 @@ mod cases;
 #[cfg(test)]
 mod command_line;
 #[cfg(test)]
+mod dash;
+#[cfg(test)]
 mod films;
 #[cfg(test)]
 mod hls;
 #[cfg(test)]
 mod kept;
+#[cfg(test)]
+mod ladders;
 #[cfg(test)]
 mod owned;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A reader of manifests that holds them to what players rely on, and manifests of every shape run through it.
 
 use ether_media::decision::BitRate;
-use ether_media::{AAC_FRAME, Rational, SoundGrid, Timeline};
+use ether_media::{Rational, SoundGrid, Timeline};
 use proptest::prelude::*;
 
 use super::*;
@@ -37,11 +37,7 @@ fn sound(name: &str) -> Heard {
             peak: 200_000,
         },
         sample_rate: Some(48_000),
-        grid: Some(SoundGrid {
-            rate: 48_000,
-            length: AAC_FRAME,
-            anchor: None,
-        }),
+        grid: Some(SoundGrid::encoded_aac(48_000)),
     }
 }
 
@@ -183,7 +179,7 @@ proptest! {
         prop_assert_eq!(lists.len(), 3);
         for list in &lists {
             prop_assert_eq!(list.segments.len(), timeline.len());
-            let frame = i64::from(AAC_FRAME) * 90_000 / 48_000 + 2;
+            let frame = 1_024 * 90_000 / 48_000 + 2;
             for (n, (start, _)) in list.segments.iter().enumerate() {
                 let at = Ticks::from_timescale(start - list.offset, list.timescale as u64);
                 let late = (at - timeline.start(n)).0;
