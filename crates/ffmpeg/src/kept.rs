@@ -32,7 +32,7 @@ impl Key {
         if let Some(video) = &mut alone.video
             && let VideoAction::Encode(encode) = &mut video.action
         {
-            let rung = encode.rungs.get(rung)?.clone();
+            let rung = *encode.rungs.get(rung)?;
             encode.rungs = vec![rung];
         }
         let text = serde_json::to_vec(&(&alone, source, program)).ok()?;

@@ -77,7 +77,7 @@ impl Meter {
         };
         let over = |first: &Note| {
             let time = last.at.saturating_since(first.at);
-            (time >= LEAST).then(|| time.as_secs_f64())
+            (time >= LEAST).then_some(time.as_secs_f64())
         };
         let first = self.notes.iter().find(recent);
         let goodput = first.and_then(|first| {

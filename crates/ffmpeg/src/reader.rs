@@ -70,7 +70,11 @@ pub(crate) struct Remainder {
 /// One rung of a run: the samples of its tracks, and the bytes of its segments.
 #[derive(Debug)]
 struct Rail {
+    /// That of the picture first, where there is one.
     tracks: Vec<usize>,
+    /// The initialization segment until the first picture proves it: without one FFmpeg's encoder was set up for
+    /// pictures that it did not see, and describes those.
+    unproved: Option<Vec<u8>>,
     segmenter: Segmenter,
     cutter: Cutter,
 }
@@ -97,6 +101,15 @@ impl Remainder {
                 }
             }
             reached = Some(reached.map_or(own, |known| known.min(own)));
+            let whole = self.job.audio || strand.audio.is_none();
+            if let Some(init) = rail.unproved.take_if(|_| whole) {
+                // Whoever waits for it has nothing better to expect, and it is not kept for others.
+                store.update(|state| {
+                    state.inits[rail.cutter.rung]
+                        .get_or_insert(Bytes::from(init))
+                        .len()
+                });
+            }
         }
         let reached = reached.unwrap_or(store.timeline.start(first as usize));
         // Copied sound may end before the picture; then there is nothing in its last segments, and they are there.
@@ -145,6 +158,10 @@ impl Remainder {
                 .take_while(|s| rail.tracks.contains(&s.track))
                 .count();
             let (now, later) = samples.split_at(own);
+            let proved = now.iter().any(|s| rail.tracks.first() == Some(&s.track));
+            if let Some(init) = rail.unproved.take_if(|_| proved) {
+                publish_init(&self.store, &self.job, rail.cutter.rung, init)?;
+            }
             rail.cutter.fragment(&mut rail.segmenter, pipe, now)?;
             samples = later;
         }
@@ -216,7 +233,7 @@ impl From<Violation> for Stop {
     }
 }
 
-/// Takes over the tracks and publishes the initialization segments, or finds that one differs.
+/// Takes over the tracks.
 fn begin(store: &Arc<Store>, job: &Job, tracks: &[PipeTrack]) -> Result<Remainder, Stop> {
     let strand = &store.strand;
     let all = |handler: &[u8; 4]| -> Vec<usize> {
@@ -264,14 +281,14 @@ fn rail(
     {
         return Err(Stop::Ended(Ended::ConfigurationChanged));
     }
-    let mut layout = None;
+    let (mut layout, mut unproved) = (None, None);
     match store.strand.container {
         SegmentContainer::Fmp4 => {
             let anew = picture
                 .filter(|_| store.strand.encode().is_some())
                 .map(init::anew);
-            let bytes = init::write(anew.as_ref().or(picture), sound, job.reorder).ok_or_else(unreadable)?;
-            publish_init(store, job, rung, bytes)?;
+            let init = init::write(anew.as_ref().or(picture), sound, job.reorder);
+            unproved = Some(init.ok_or_else(unreadable)?);
         }
         SegmentContainer::MpegTs => {
             let elementary = |track| ts::Elementary::of(track).ok_or_else(unreadable);
@@ -316,6 +333,7 @@ fn rail(
     };
     Ok(Rail {
         tracks: video.into_iter().chain(audio).collect(),
+        unproved,
         segmenter,
         cutter,
     })

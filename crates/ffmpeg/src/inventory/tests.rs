@@ -148,7 +148,7 @@ async fn devices_are_tried_for_real_and_again_when_their_drivers_change() {
         assert!(!said.is_empty() && !said.contains("0x"), "{said}");
     }
     let (questions, trials) = asked();
-    assert!(questions >= 1 + Kind::ALL.len() && trials >= 6);
+    assert!(questions > Kind::ALL.len() && trials >= 6);
     // The same program and drivers are not asked again.
     assert_eq!(bench.load(&machine, &program).await, inventory);
     assert_eq!(asked(), (questions, trials));

@@ -139,7 +139,7 @@ async fn a_truncated_source_is_served_to_its_end_and_not_called_a_success() {
                     ended = Some(at);
                     break;
                 }
-                Err(other) => panic!("segment {n}: {other}"),
+                Err(other) => panic!("segment {n}: {other:?}"),
             }
         }
         // The viewer's answer comes a moment before the process is proved gone and its end is written down.

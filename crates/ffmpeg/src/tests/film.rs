@@ -93,8 +93,9 @@ impl Film {
                 codec: VideoCodec::H264,
                 device: Device::Software,
                 rungs: vec![Rung {
-                    width: v.width & !1,
-                    height: v.height & !1,
+                    // Small pictures have the same times, and are soon made.
+                    width: (v.width / 4) & !1,
+                    height: (v.height / 4) & !1,
                     max_bit_rate: 4_000_000,
                     level: 40,
                 }],
@@ -159,15 +160,62 @@ pub(crate) const ENCODE: Make = Make {
     target: 3,
 };
 
-/// Where the inventory of a program is kept: that of the installed FFmpeg for all tests, so that it is asked once.
+/// Where the inventory of a program is kept: that of either FFmpeg for all tests, so that each is asked once.
 fn kept_inventory(ffmpeg: &Path, dir: &Path) -> PathBuf {
-    if ffmpeg != Path::new("ffmpeg") {
-        return dir.join("inventory.json");
-    }
+    let name = match ffmpeg {
+        ffmpeg if ffmpeg == Path::new("ffmpeg") => "ffmpeg-inventory.json",
+        ffmpeg if ffmpeg.ends_with("ffmpeg-current/ffmpeg") => "ffmpeg-current-inventory.json",
+        _ => return dir.join("inventory.json"),
+    };
     let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tmp");
     std::fs::create_dir_all(&shared).unwrap();
-    shared.join("ffmpeg-inventory.json")
+    shared.join(name)
 }
+
+/// The FFmpegs that have to do the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Major {
+    /// Debian's.
+    Debian,
+    /// A current one, which `make setup` puts beside Debian's.
+    Current,
+}
+
+impl Major {
+    /// The program; says so where it is not there, and its stories pass.
+    pub(crate) fn program(self) -> Option<PathBuf> {
+        let current = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/ffmpeg-current/ffmpeg");
+        match self {
+            Self::Debian => Some("ffmpeg".into()),
+            Self::Current if current.exists() => Some(current.canonicalize().unwrap()),
+            Self::Current => {
+                eprintln!("skipped: target/ffmpeg-current has no FFmpeg; `make setup` puts one there");
+                None
+            }
+        }
+    }
+}
+
+/// Makes a test of each story for each FFmpeg. A story takes the program's path.
+macro_rules! with_both_majors {
+    ($($(#[$about:meta])* $story:ident),* $(,)?) => {
+        mod debian {
+            $($(#[$about])* #[tokio::test] async fn $story() {
+                if let Some(program) = $crate::tests::film::Major::Debian.program() {
+                    super::$story(&program).await;
+                }
+            })*
+        }
+        mod current {
+            $($(#[$about])* #[tokio::test] async fn $story() {
+                if let Some(program) = $crate::tests::film::Major::Current.program() {
+                    super::$story(&program).await;
+                }
+            })*
+        }
+    };
+}
+pub(crate) use with_both_majors;
 
 /// An encoder with everything it needs, which proves at the end that nothing is left.
 pub(crate) struct Studio {

@@ -1,15 +1,30 @@
-//! Segment `n` is the same whoever makes it: a run from the start against runs from anywhere.
+//! Segment `n` is the same whoever makes it: a run from the start against runs from anywhere, by each of the
+//! FFmpegs and by one after the other.
+
+use std::path::Path;
 
 use ether_media::Ticks;
 
-use super::film::{COPY, ENCODE, Film, INIT, Make, Shape, Studio, fetch, segment};
+use super::film::{COPY, ENCODE, Film, INIT, Major, Make, Shape, Studio, fetch, segment, with_both_majors};
+
+with_both_majors!(
+    film_rate_encodes_are_declared_as_they_are,
+    copies_of_irregular_keyframes_keep_their_bounds,
+    sparse_keyframes_are_copied_as_they_are,
+    variable_rates_follow_time,
+    open_groups_are_copied_whole,
+    a_clock_that_starts_late_gives_a_timeline_from_zero,
+    an_index_at_the_end_is_copied_alike,
+    sound_that_ends_early_is_followed_by_silence,
+    encoded_sound_has_one_grid_whoever_makes_it,
+);
 
 /// Makes every segment in order, then again in an order that restarts the encoder all the time, and compares.
-async fn same_from_anywhere(name: &str, make: Make) -> Vec<Shape> {
+async fn same_from_anywhere(ffmpeg: &Path, name: &str, make: Make) -> Vec<Shape> {
     let film = Film::clip(name);
     let request = film.request(make);
     let count = request.timeline.len() as u32;
-    let studio = Studio::open().await;
+    let studio = Studio::with(ffmpeg).await;
     let straight = studio.start(&film, make, 512 << 20).await;
     let init = fetch(&*straight, INIT).await.unwrap();
     let mut shapes = Vec::new();
@@ -88,16 +103,14 @@ fn tiles(film: &Film, make: Make, shapes: &[Shape], slack: Ticks) {
 const FRAME_25: Ticks = Ticks(3_600);
 const FRAME_FILM: Ticks = Ticks(3_754);
 
-#[tokio::test]
-async fn film_rate_encodes_are_declared_as_they_are() {
-    let shapes = same_from_anywhere("ntsc.mkv", ENCODE).await;
+async fn film_rate_encodes_are_declared_as_they_are(ffmpeg: &Path) {
+    let shapes = same_from_anywhere(ffmpeg, "ntsc.mkv", ENCODE).await;
     assert!(shapes[..shapes.len() - 1].iter().all(|s| s.pictures.len() == 72));
     tiles(&Film::clip("ntsc.mkv"), ENCODE, &shapes, FRAME_FILM);
 }
 
-#[tokio::test]
-async fn copies_of_irregular_keyframes_keep_their_bounds() {
-    let shapes = same_from_anywhere("irregular-keyframes.mkv", COPY).await;
+async fn copies_of_irregular_keyframes_keep_their_bounds(ffmpeg: &Path) {
+    let shapes = same_from_anywhere(ffmpeg, "irregular-keyframes.mkv", COPY).await;
     let film = Film::clip("irregular-keyframes.mkv");
     tiles(&film, COPY, &shapes, Ticks(90));
     let start = |n: usize| Ticks(shapes[n].first_shown().unwrap() - shapes[0].first_shown().unwrap());
@@ -107,9 +120,8 @@ async fn copies_of_irregular_keyframes_keep_their_bounds() {
     assert_eq!(packets, 2_250);
 }
 
-#[tokio::test]
-async fn sparse_keyframes_are_copied_as_they_are() {
-    let shapes = same_from_anywhere("sparse-keyframes.mp4", COPY).await;
+async fn sparse_keyframes_are_copied_as_they_are(ffmpeg: &Path) {
+    let shapes = same_from_anywhere(ffmpeg, "sparse-keyframes.mp4", COPY).await;
     let film = Film::clip("sparse-keyframes.mp4");
     assert_eq!(
         (shapes.len(), film.request(COPY).timeline.target_duration()),
@@ -118,26 +130,23 @@ async fn sparse_keyframes_are_copied_as_they_are() {
     tiles(&film, COPY, &shapes, Ticks(90));
 }
 
-#[tokio::test]
-async fn variable_rates_follow_time() {
-    let shapes = same_from_anywhere("vfr.mkv", ENCODE).await;
+async fn variable_rates_follow_time(ffmpeg: &Path) {
+    let shapes = same_from_anywhere(ffmpeg, "vfr.mkv", ENCODE).await;
     let frames: usize = shapes.iter().map(|s| s.pictures.len()).sum();
     assert!((2_150..=2_170).contains(&frames), "{frames} frames");
     // One frame of the slow half, 12 a second.
     tiles(&Film::clip("vfr.mkv"), ENCODE, &shapes, Ticks(Ticks::HZ / 12));
 }
 
-#[tokio::test]
-async fn open_groups_are_copied_whole() {
-    let shapes = same_from_anywhere("open-gop.mkv", COPY).await;
+async fn open_groups_are_copied_whole(ffmpeg: &Path) {
+    let shapes = same_from_anywhere(ffmpeg, "open-gop.mkv", COPY).await;
     let frames: usize = shapes.iter().map(|s| s.pictures.len()).sum();
     assert_eq!(frames, 1_500);
 }
 
-#[tokio::test]
-async fn a_clock_that_starts_late_gives_a_timeline_from_zero() {
+async fn a_clock_that_starts_late_gives_a_timeline_from_zero(ffmpeg: &Path) {
     for make in [COPY, ENCODE] {
-        let shapes = same_from_anywhere("late-clock.ts", make).await;
+        let shapes = same_from_anywhere(ffmpeg, "late-clock.ts", make).await;
         tiles(&Film::clip("late-clock.ts"), make, &shapes, FRAME_25);
         let (picture, sound) = (shapes[0].first_shown().unwrap(), shapes[0].sounds[0].0);
         assert!(picture < 45_000, "{make:?} starts at {picture}");
@@ -149,15 +158,13 @@ async fn a_clock_that_starts_late_gives_a_timeline_from_zero() {
     }
 }
 
-#[tokio::test]
-async fn an_index_at_the_end_is_copied_alike() {
-    let shapes = same_from_anywhere("moov-at-end.mp4", COPY).await;
+async fn an_index_at_the_end_is_copied_alike(ffmpeg: &Path) {
+    let shapes = same_from_anywhere(ffmpeg, "moov-at-end.mp4", COPY).await;
     tiles(&Film::clip("moov-at-end.mp4"), COPY, &shapes, FRAME_25);
 }
 
-#[tokio::test]
-async fn sound_that_ends_early_is_followed_by_silence() {
-    let shapes = same_from_anywhere("short-audio.mkv", ENCODE).await;
+async fn sound_that_ends_early_is_followed_by_silence(ffmpeg: &Path) {
+    let shapes = same_from_anywhere(ffmpeg, "short-audio.mkv", ENCODE).await;
     let film = Film::clip("short-audio.mkv");
     tiles(&film, ENCODE, &shapes, FRAME_25);
     for (n, pair) in shapes.windows(2).enumerate() {
@@ -172,28 +179,19 @@ async fn sound_that_ends_early_is_followed_by_silence() {
     assert!(at + i64::from(duration) >= 59 * 48_000, "sound ends at {at}");
 }
 
-#[tokio::test]
-async fn encoded_sound_has_one_grid_whoever_makes_it() {
-    let shapes = same_from_anywhere("flash-beep.mkv", Make { target: 6, ..ENCODE }).await;
+async fn encoded_sound_has_one_grid_whoever_makes_it(ffmpeg: &Path) {
+    let shapes = same_from_anywhere(ffmpeg, "flash-beep.mkv", Make { target: 6, ..ENCODE }).await;
     let sounds: Vec<(i64, u32)> = shapes.iter().flat_map(|s| s.sounds.iter().copied()).collect();
     for pair in sounds.windows(2) {
         assert_eq!(pair[0].0 + i64::from(pair[0].1), pair[1].0);
     }
 }
 
-/// The current FFmpeg that `make setup` puts beside Debian's.
-pub(super) fn current_ffmpeg() -> Option<std::path::PathBuf> {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/ffmpeg-current/ffmpeg");
-    let found = root.exists().then_some(root);
-    if found.is_none() {
-        eprintln!("skipped: target/ffmpeg-current has no FFmpeg; `make setup` puts one there");
-    }
-    found
-}
-
 #[tokio::test]
 async fn another_major_version_makes_the_same_segments() {
-    let Some(current) = current_ffmpeg() else { return };
+    let Some(current) = Major::Current.program() else {
+        return;
+    };
     for (name, make) in [
         ("irregular-keyframes.mkv", COPY),
         ("ntsc.mkv", Make { target: 6, ..ENCODE }),

@@ -1,5 +1,6 @@
 //! Stories of the local encoder with real FFmpeg and real films.
 
+mod accepted;
 mod burning;
 mod colors;
 mod endings;

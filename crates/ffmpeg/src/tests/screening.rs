@@ -8,13 +8,13 @@ use ether_encoder::{
 };
 use ether_process::{Bounds, Spec};
 
+use super::film::Major;
 use super::film::{ENCODE, Film, Make, Studio, fetch};
-use super::invariant::current_ffmpeg;
 
 /// An encoder for each FFmpeg that is here.
 pub(crate) async fn studios() -> Vec<Studio> {
     let mut studios = vec![Studio::open().await];
-    if let Some(current) = current_ffmpeg() {
+    if let Some(current) = Major::Current.program() {
         studios.push(Studio::with(&current).await);
     }
     studios

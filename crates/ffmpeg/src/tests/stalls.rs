@@ -197,7 +197,13 @@ fn waiting_for_scratch_is_being_held_back_and_only_while_it_lasts() {
     let dir = tempfile::tempdir().unwrap();
     let scratch = Scratch::create(dir.path(), &[CHUNK]).unwrap().remove(0);
     let strand = Strand::all(&Film::clip("ntsc.mkv").request(COPY)).remove(0);
-    let store = Arc::new(Store::new(strand, scratch, (Arc::default(), Vec::new()), "tag".to_owned(), 0));
+    let store = Arc::new(Store::new(
+        strand,
+        scratch,
+        (Arc::default(), Vec::new()),
+        "tag".to_owned(),
+        0,
+    ));
     let run = RunView {
         id: 1,
         start: 0,
