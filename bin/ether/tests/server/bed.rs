@@ -130,6 +130,11 @@ impl Setup {
         self
     }
 
+    /// Keeps no segments for the next viewer, so that each play is made anew.
+    pub(crate) fn forgetful(self) -> Self {
+        self.arg("--segment-cache").arg("0")
+    }
+
     /// Starts the server by these words, which end with `exec "$@"` or the like.
     pub(crate) fn through(mut self, words: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.wrapper = words.into_iter().map(Into::into).collect();

@@ -105,6 +105,7 @@ async fn heavy_case_1_fractional_frame_rates_do_not_drift_with_the_current_ffmpe
 }
 
 async fn a_cold_segment_is_the_one_that_a_run_from_the_start_makes(setup: Setup) {
+    let setup = setup.forgetful();
     let server = setup.start().await;
     let wish = || json!({"video": "copy"});
     let whole = Play::open(&server, "irregular-keyframes.mkv", wish()).await;
@@ -197,7 +198,7 @@ async fn heavy_case_6_a_varying_frame_rate_stays_as_it_is() {
 
 #[tokio::test]
 async fn case_13_a_cover_is_not_the_film() {
-    let setup = Setup::of(&["cover-first.mkv"]);
+    let setup = Setup::of(&["cover-first.mkv"]).forgetful();
     let server = setup.start().await;
     for wish in [json!({}), json!({"video": "encode"})] {
         let again = wish.clone();

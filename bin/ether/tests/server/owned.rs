@@ -1,6 +1,7 @@
 //! Nothing outlives the server, however it ends, and whatever it knew is there at the next start.
 
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 
 use hyper::Method;
 use rustix::process::Signal;
@@ -28,9 +29,17 @@ async fn all_gone(setup: &Setup, family: &[Process]) {
     assert_eq!(scratch.count(), 0, "scratch files with names were left");
 }
 
+/// An encoder that does not end by itself when nobody reads what it makes any more.
+fn stubborn(setup: &Setup) -> PathBuf {
+    let text = "case \"$*\" in *pipe:1*) ffmpeg \"$@\"; exec sleep 1000;; *) exec ffmpeg \"$@\";; esac";
+    setup.script("stubborn/ffmpeg", text)
+}
+
 #[tokio::test]
 async fn a_server_that_is_killed_takes_its_encoders_with_it() {
     let setup = Setup::of(&["ntsc.mkv"]);
+    let ffmpeg = stubborn(&setup);
+    let setup = setup.arg("--ffmpeg").arg(ffmpeg);
     let mut server = setup.start().await;
     let family = while_it_encodes(&server).await;
     server.signal(Signal::KILL);
