@@ -2,7 +2,7 @@
 //!
 //! FFmpeg writes fragmented MP4 to a pipe. `plan` says with which arguments, `reader` cuts the packets into
 //! segments by the rules of `segmenter`, `fragment`, `init` and `ts` write them out, `scratch` holds them
-//! within what was booked, and `execution` starts and ends the processes. Segments come out the same whoever
+//! within what was booked, and `supervisor` starts and ends the processes. Segments come out the same whoever
 //! makes them and wherever a run starts, which FFmpeg's own segmenters do not give after a seek. `subtitles`
 //! reads text tracks, which are never cut.
 
@@ -24,6 +24,7 @@ mod step;
 mod store;
 mod strand;
 pub mod subtitles;
+mod supervisor;
 mod text;
 mod ts;
 

@@ -12,13 +12,14 @@ use ether_types::Clock;
 use tokio::task::JoinSet;
 
 use crate::devices::{DeviceCounts, Devices, HardwareWish};
-use crate::execution::{LocalExecution, Supervisor, Tools};
+use crate::execution::LocalExecution;
 use crate::inventory::Inventory;
 use crate::kept::{self, Keeper, Key};
 use crate::scratch::{CHUNK, Scratch};
 use crate::store::Store;
 use crate::strand::Strand;
 use crate::subtitles::{Film, SubtitleError, Subtitles};
+use crate::supervisor::{Supervisor, Tools};
 use crate::text::Text;
 
 /// The least scratch space an execution can work in: one segment being made and one being sent.
