@@ -175,6 +175,8 @@ fn marked(text: &str) -> impl Iterator<Item = (&str, &str)> {
         let line = line.trim_start();
         let (marks, rest) = line.split_once(char::is_whitespace)?;
         let rest = rest.trim_start();
+        // Newer versions set the mark of devices off: ` D d lavfi`.
+        let rest = rest.strip_prefix("d ").map_or(rest, str::trim_start);
         let (name, rest) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
         (mark(marks) && !name.is_empty() && name != "=").then_some((name, rest.trim()))
     })
@@ -228,6 +230,17 @@ mod tests {
 
     fn set<const N: usize>(names: [&str; N]) -> BTreeSet<String> {
         names.map(str::to_owned).into()
+    }
+
+    #[test]
+    fn devices_are_read_whether_their_mark_is_set_off_or_not() {
+        for list in [
+            "Demuxers:\n  D. = Demuxing supported\n --\n D  lavfi  Virtual input\n D  mov,mp4  QuickTime\n",
+            "Demuxers:\n  D.. = Demuxing supported\n  ..d = Is a device\n ---\n D d lavfi  Virtual input\n D   mov,mp4  x\n",
+        ] {
+            let names: Vec<&str> = marked(list).map(|(name, _)| name).collect();
+            assert_eq!(names, ["lavfi", "mov,mp4"]);
+        }
     }
 
     #[test]
