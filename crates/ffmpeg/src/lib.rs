@@ -4,7 +4,8 @@
 //! segments by the rules of `segmenter`, `fragment`, `init` and `ts` write them out, `scratch` holds them
 //! within what was booked, and `supervisor` starts and ends the processes. Segments come out the same whoever
 //! makes them and wherever a run starts, which FFmpeg's own segmenters do not give after a seek. `subtitles`
-//! reads text tracks, which are never cut.
+//! reads text tracks, which are never cut. A stream that has no segments FFmpeg packages itself, and `progressive`
+//! hands it on.
 
 mod boxes;
 pub mod devices;
@@ -15,8 +16,10 @@ pub mod inventory;
 mod kept;
 pub mod local;
 mod meter;
+mod oversight;
 mod pipe;
 mod plan;
+mod progressive;
 mod reader;
 mod scratch;
 mod segmenter;

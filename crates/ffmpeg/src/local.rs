@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ether_encoder::{
-    BoxFuture, Capabilities, Choice, Encoder, Execution, Input, Request, Resource, Served, Start, StartError,
-    Started, Unsupported, supports_request,
+    BoxFuture, Capabilities, Choice, Encoder, Execution, Input, Protocol, Request, Resource, Served, Start,
+    StartError, Started, Unsupported, supports_request,
 };
+use ether_media::Ticks;
 use ether_process::Spawner;
 use ether_types::Clock;
 use tokio::task::JoinSet;
@@ -15,6 +16,8 @@ use crate::devices::{DeviceCounts, Devices, HardwareWish};
 use crate::execution::LocalExecution;
 use crate::inventory::Inventory;
 use crate::kept::{self, Keeper, Key};
+use crate::plan;
+use crate::progressive;
 use crate::scratch::{CHUNK, Scratch};
 use crate::store::Store;
 use crate::strand::Strand;
@@ -119,7 +122,23 @@ impl LocalEncoder {
         self.tools.devices.counts()
     }
 
+    /// An execution that needs no scratch.
+    fn create_stream(&self, start: &Start, from: Ticks) -> Result<Arc<dyn Execution>, StartError> {
+        // A stream has one picture and one sound, which are never apart.
+        let strand = Strand::all(&start.request).into_iter().next();
+        let strand = strand.ok_or(StartError::Uncertain)?;
+        let (request, input, tools) = (start.request.clone(), start.input.clone(), self.tools.clone());
+        let (execution, supervisor) = progressive::create(request, strand, from, input, tools);
+        let mut supervisors = self.supervisors.lock().unwrap_or_else(PoisonError::into_inner);
+        while supervisors.try_join_next().is_some() {}
+        supervisors.spawn(supervisor.supervise());
+        Ok(Arc::new(execution))
+    }
+
     fn create(&self, start: &Start) -> Result<Arc<dyn Execution>, StartError> {
+        if let Protocol::Http { start: from } = start.request.protocol {
+            return self.create_stream(start, from);
+        }
         let strands = Strand::all(&start.request);
         let shares = shares(start.scratch, &strands);
         let scratch = Scratch::create(&self.scratch, &shares);
@@ -193,9 +212,9 @@ impl Encoder for LocalEncoder {
             keyframes: true,
             abr: true,
             dash: true,
+            http: true,
             burned_subtitles: true,
             soft_subtitles: true,
-            ..Capabilities::default()
         }
     }
 
@@ -211,6 +230,13 @@ impl Encoder for LocalEncoder {
                     stream,
                 },
             })?;
+        }
+        let stream = matches!(request.protocol, Protocol::Http { .. });
+        let strand = Strand::all(request).into_iter().next().filter(|_| stream);
+        if let Some(what) = strand.and_then(|strand| plan::obstacle(&strand)) {
+            return Err(Unsupported::Missing {
+                what: what.to_owned(),
+            });
         }
         self.tools.devices.inventory.supports(request)
     }

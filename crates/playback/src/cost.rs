@@ -17,7 +17,7 @@
 //! A ladder decodes once and is charged the encoding of every quality: viewers may watch all of them.
 //! Copying runs at the viewer's pace through the hold-back rules, so it is charged the repackaging alone.
 
-use ether_media::decision::{AudioAction, AudioDecision, Decision, VideoAction};
+use ether_media::decision::{AudioAction, AudioDecision, Decision, Protocol, VideoAction};
 use ether_media::{Codec, Facts, FieldOrder, Rational, Ticks};
 
 use crate::ports::Units;
@@ -90,6 +90,10 @@ fn scaled(each: u64, width: u32, height: u32, rate: Rational) -> u64 {
 }
 
 fn scratch(decision: &Decision) -> u32 {
+    // A stream goes from the encoder to its viewer.
+    if decision.protocol == Some(Protocol::Http) {
+        return 0;
+    }
     let timeline = &decision.timeline;
     let longest = (0..timeline.len()).map(|n| timeline.duration(n)).max();
     let longest = u64::try_from(longest.unwrap_or(Ticks::ZERO).as_millis()).unwrap_or(0);

@@ -11,6 +11,7 @@ mod guard;
 mod library;
 mod media;
 mod parts;
+mod progressive;
 mod range;
 mod resource;
 mod server;
@@ -124,6 +125,7 @@ pub fn router(surface: Surface) -> Router {
             get(subtitles::playlist),
         )
         .route("/ether/api/sessions/{id}/fonts/{number}", get(subtitles::font))
+        .route("/ether/api/sessions/{id}/start.mkv", get(progressive::stream))
         .route("/sessions/media/{sid}/index.m3u8", get(media::multivariant))
         .route(
             "/sessions/media/{sid}/{representation}/{resource}",

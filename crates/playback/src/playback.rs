@@ -9,6 +9,7 @@ mod activity;
 mod dates;
 mod encoding;
 mod report;
+mod show;
 mod task;
 
 use std::fmt;
@@ -33,6 +34,7 @@ pub(crate) use encoding::Encoding;
 pub use encoding::{EncodingView, Fallback};
 pub use report::{EndedView, Refused, Report, Sample, Stage};
 pub(crate) use report::{capacity_code, encoder_code, ended_words};
+pub(crate) use show::Show;
 pub(crate) use task::{Task, TaskReport};
 
 /// How often a request asks again for an execution that ended under it.

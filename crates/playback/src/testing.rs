@@ -375,6 +375,8 @@ pub(crate) struct State {
     /// What everything not finished is answered with.
     pub(crate) error: Option<ServeError>,
     pub(crate) retired: bool,
+    /// Its one stream was given.
+    pub(crate) streamed: bool,
     /// How retirement is answered.
     pub(crate) unprovable: Option<RetireError>,
     pub(crate) retire_calls: u32,
@@ -496,7 +498,31 @@ impl Execution for Puppet {
     }
 
     fn stream(&self) -> BoxFuture<'_, Result<ether_encoder::ByteStream, ServeError>> {
-        Box::pin(std::future::ready(Err(ServeError::OtherProtocol)))
+        let mut state = self.state.subscribe();
+        Box::pin(async move {
+            loop {
+                {
+                    let state = state.borrow_and_update();
+                    if state.retired || state.streamed {
+                        return Err(ServeError::Retired);
+                    }
+                    if let Some(error) = state.error.clone() {
+                        return Err(error);
+                    }
+                    if state.eager {
+                        break;
+                    }
+                }
+                state.changed().await.unwrap();
+            }
+            self.set(|state| state.streamed = true);
+            let whole = Whole {
+                text: format!("{}:stream|", self.generation).into_bytes(),
+                cut_short: u64::from(self.cut_short.load(Ordering::SeqCst)),
+                dropped: self.dropped.clone(),
+            };
+            Ok(Box::new(whole).stream(0..self.bytes as u64))
+        })
     }
 
     fn control(&self, control: Control) -> BoxFuture<'_, Result<(), StartError>> {

@@ -115,7 +115,8 @@ pub(crate) async fn complaints(file: &Path) -> String {
     command
         .args(["-nostdin", "-v", "error", "-skip_loop_filter", "all", "-i"])
         .arg(file)
-        .args(["-f", "null", "-"]);
+        // Counted in frames of the claimed rate, times that a container rounded to milliseconds may fall together.
+        .args(["-enc_time_base", "-1", "-f", "null", "-"]);
     let output = run(&mut command).await;
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

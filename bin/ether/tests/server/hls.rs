@@ -58,7 +58,11 @@ pub(crate) fn variant(text: &str) -> Variant {
             let offset = attribute(list, "TIME-OFFSET").parse().unwrap();
             assert!(begin.replace(offset).is_none(), "two beginnings: {text}");
         } else if line.starts_with('#') {
-            let known = ["#EXT-X-VERSION:", "#EXT-X-INDEPENDENT-SEGMENTS"];
+            let known = [
+                "#EXT-X-VERSION:",
+                "#EXT-X-INDEPENDENT-SEGMENTS",
+                "#EXT-X-MEDIA:TYPE=SUBTITLES,",
+            ];
             assert!(
                 known.iter().any(|tag| line.starts_with(tag)),
                 "unexpected {line:?}"

@@ -25,6 +25,8 @@ mod play;
 #[cfg(test)]
 mod processes;
 #[cfg(test)]
+mod progressive;
+#[cfg(test)]
 mod real_files;
 #[cfg(test)]
 mod whole_films;

@@ -8,16 +8,18 @@ mod burn;
 pub(crate) mod codec;
 mod color;
 mod picture;
+mod progressive;
 mod seek;
 mod sound;
 
 use std::ffi::{OsStr, OsString};
 
-use ether_encoder::{AudioAction, VideoAction};
+use ether_encoder::{AudioAction, AudioTrack, VideoAction};
 use ether_media::Ticks;
 
 use crate::strand::{RungSet, Strand};
 use burn::Burn;
+pub(crate) use progressive::{Stream, obstacle, progressive};
 pub(crate) use sound::sound_frames;
 use sound::{Sound, layout};
 
@@ -54,51 +56,11 @@ pub(crate) fn plan(strand: &Strand, rungs: RungSet, first: u32, attempt: u32, in
     let bounds = strand.timeline.len();
     let until = first as usize + MAX_BOUNDS;
     let until = (until < bounds && strand.encode().is_some()).then_some(until);
-    let mut args = Arguments::default();
-    args.add("-hide_banner -nostdin -nostats -loglevel warning");
-    codec::device_arguments(&mut args, strand.device());
-    codec::decoder_arguments(&mut args, strand);
     let burn = Burn::of(strand);
-    if strand.encode().is_some() {
-        args.add("-noautorotate");
-    }
-    if let Some(at) = seek {
-        args.add("-noaccurate_seek -seek_timestamp 1 -ss");
-        args.one(at.to_string());
-    }
-    args.add("-copyts -protocol_whitelist file,pipe -i");
-    args.one(file_url(input));
-    if let Some(burn) = burn {
-        burn.input(&mut args, strand, seek, input);
-    }
     let sound = sound::sound(strand, from);
-    if let Some((audio, Sound::Silence)) = &sound
-        && let AudioAction::Encode(encode) = &audio.action
-    {
-        args.add("-f lavfi -i");
-        args.one(format!(
-            "anullsrc=r={}:cl={}",
-            encode.sample_rate,
-            layout(encode.channels)
-        ));
-    }
-    if let Some(video) = &strand.video {
-        // A frame that is shown a little early belongs to the segment all the same.
-        let cut = from.map(|from| from - picture::slack(&strand.timeline));
-        picture::map(&mut args, strand, video, rungs, cut, input);
-    }
-    match &sound {
-        Some((audio, Sound::Source)) => {
-            args.add("-map");
-            args.one(format!("0:{}", audio.stream));
-        }
-        Some((_, Sound::Silence)) => {
-            args.add("-map");
-            args.one(format!("{}:a:0", 1 + burn.map_or(0, Burn::inputs)));
-        }
-        None => {}
-    }
-    args.add("-map_metadata -1 -map_chapters -1 -sn -dn");
+    // A frame that is shown a little early belongs to the segment all the same.
+    let cut = from.map(|from| from - picture::slack(&strand.timeline));
+    let mut args = sources(strand, rungs, seek, cut, sound.as_ref(), input);
     match strand.video.as_ref().map(|video| &video.action) {
         Some(VideoAction::Copy) => args.add("-c:v copy"),
         Some(VideoAction::Encode(encode)) => {
@@ -136,6 +98,61 @@ pub(crate) fn plan(strand: &Strand, rungs: RungSet, first: u32, attempt: u32, in
         until: until.and_then(|n| u32::try_from(n).ok()),
         from_start: seek.is_none(),
     }
+}
+
+/// Everything up to the outputs' own settings: what is read from where on, and which streams of it are mapped,
+/// the picture first. Nothing shown before `cut` on the timeline is among an encoded picture.
+fn sources(
+    strand: &Strand,
+    rungs: RungSet,
+    seek: Option<Ticks>,
+    cut: Option<Ticks>,
+    sound: Option<&(&AudioTrack, Sound)>,
+    input: &OsStr,
+) -> Arguments {
+    let mut args = Arguments::default();
+    args.add("-hide_banner -nostdin -nostats -loglevel warning");
+    codec::device_arguments(&mut args, strand.device());
+    codec::decoder_arguments(&mut args, strand);
+    let burn = Burn::of(strand);
+    if strand.encode().is_some() {
+        args.add("-noautorotate");
+    }
+    if let Some(at) = seek {
+        args.add("-noaccurate_seek -seek_timestamp 1 -ss");
+        args.one(at.to_string());
+    }
+    args.add("-copyts -protocol_whitelist file,pipe -i");
+    args.one(file_url(input));
+    if let Some(burn) = burn {
+        burn.input(&mut args, strand, seek, input);
+    }
+    if let Some((audio, Sound::Silence)) = sound
+        && let AudioAction::Encode(encode) = &audio.action
+    {
+        args.add("-f lavfi -i");
+        args.one(format!(
+            "anullsrc=r={}:cl={}",
+            encode.sample_rate,
+            layout(encode.channels)
+        ));
+    }
+    if let Some(video) = &strand.video {
+        picture::map(&mut args, strand, video, rungs, cut, input);
+    }
+    match sound {
+        Some((audio, Sound::Source)) => {
+            args.add("-map");
+            args.one(format!("0:{}", audio.stream));
+        }
+        Some((_, Sound::Silence)) => {
+            args.add("-map");
+            args.one(format!("{}:a:0", 1 + burn.map_or(0, Burn::inputs)));
+        }
+        None => {}
+    }
+    args.add("-map_metadata -1 -map_chapters -1 -sn -dn");
+    args
 }
 
 /// How much earlier than shown in order pictures must be decoded, so that none is shown before it is decoded.

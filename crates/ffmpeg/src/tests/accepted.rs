@@ -63,8 +63,10 @@ fn plans_without_devices() -> BTreeMap<String, Vec<String>> {
     let of_device = |word: &String| ["-hwaccel", "-init_hw_device", "-vaapi_device"].contains(&word.as_str());
     // What draws subtitles needs a film that has them, and stories of its own that look at what is drawn.
     let of_burning = |name: &str| name.starts_with("burn-");
+    // Streams are Matroska, and their own stories carry them out.
+    let of_streams = |name: &str| name.starts_with("stream-");
     plans
-        .filter(|(name, words)| !of_burning(name) && !words.iter().any(of_device))
+        .filter(|(name, words)| !of_burning(name) && !of_streams(name) && !words.iter().any(of_device))
         .collect()
 }
 

@@ -11,6 +11,7 @@ mod kept;
 mod ladder;
 mod pictures;
 mod plans;
+mod progressive;
 mod screening;
 mod sounds;
 mod stalls;

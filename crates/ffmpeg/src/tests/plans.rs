@@ -14,7 +14,7 @@ use ether_media::{
     StreamKind, Ticks, Timeline, VideoFacts,
 };
 
-use crate::plan::plan;
+use crate::plan::{plan, progressive};
 use crate::strand::{RungSet, Strand};
 
 const FILM: Rational = Rational {
@@ -145,7 +145,12 @@ fn golden_strand(name: &str, strand: &Strand, rungs: RungSet, first: u32, attemp
         attempt,
         OsStr::new("/films/-odd 'name' 100%.mkv"),
     );
-    let words = plan.args.iter().map(|a| a.to_str().unwrap().to_owned());
+    compare(name, &plan.args);
+}
+
+#[track_caller]
+fn compare(name: &str, args: &[std::ffi::OsString]) {
+    let words = args.iter().map(|a| a.to_str().unwrap().to_owned());
     let text: String = words.collect::<Vec<_>>().join("\n") + "\n";
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("src/tests/plans")
@@ -431,4 +436,43 @@ fn wide_ranges_are_mapped_once() {
         let both = RungSet::one(0).with(RungSet::one(1));
         golden_strand(name, &Strand::all(&film)[0], both, 1, 0);
     }
+}
+
+/// A stream begins at any time; where it begins at a keyframe that is known, nothing before it is sent.
+#[test]
+fn streams() {
+    let golden = |name: &str, request: &Request, start: f64, attempt: u32| {
+        let strand = &Strand::all(request)[0];
+        let stream = progressive(strand, seconds(start), attempt, OsStr::new("/films/film.mkv"));
+        compare(name, &stream.args);
+        (stream.expected, stream.from_start)
+    };
+    let film = |copy_video, copy_audio| {
+        let mut facts = facts(Container::Matroska, 20.0);
+        facts.streams[1].language = Some("fre".into());
+        let mut request = request(facts, copy_video, copy_audio, false);
+        // Sound begins a little before the picture.
+        request.timeline = Arc::new((*request.timeline).clone().with_sound_from(Ticks::ZERO));
+        request
+    };
+    let at = |at: f64| Some(seconds(at));
+    assert_eq!(
+        golden("stream-encode", &film(false, true), 7.3, 0),
+        (at(7.3), false)
+    );
+    assert_eq!(
+        golden("stream-encode-start", &film(false, false), 0.0, 0),
+        (None, true)
+    );
+    assert_eq!(
+        golden("stream-copy", &film(true, true), 7.3, 1),
+        (at(4.021), true)
+    );
+    assert_eq!(
+        golden("stream-copy-start", &film(true, false), 0.5, 0),
+        (at(0.021), true)
+    );
+    let mut unknown = film(true, true);
+    Arc::make_mut(&mut unknown.facts).keyframes = None;
+    assert_eq!(golden("stream-copy-unindexed", &unknown, 7.3, 0), (None, false));
 }

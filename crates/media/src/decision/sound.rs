@@ -5,7 +5,7 @@ use super::holder::Holder;
 use super::reason::Reason;
 use super::span::Span;
 use super::{AudioAction, AudioDecision, AudioTarget, BitRate, Wishes};
-use crate::facts::{Codec, Facts, Gap, Stream};
+use crate::facts::{Codec, Container, Facts, Gap, Stream};
 use crate::ticks::Ticks;
 
 /// Sample rates that AAC knows, of those that every player plays.
@@ -85,6 +85,14 @@ fn copyable(
         return Err(Reason::CodecNotInContainer {
             codec: stream.codec.clone(),
         });
+    }
+    let framed = !matches!(
+        facts.container,
+        Container::Mp4 | Container::Matroska | Container::Webm
+    );
+    // The head of a stream that is never gone back to has to say what only the first frame says here.
+    if holder == Holder::Matroska && framed && stream.codec == Codec::Aac {
+        return Err(Reason::NoDecoderConfig);
     }
     let index = stream.index;
     if facts.gaps.contains(&Gap::CodecConfig { index }) {

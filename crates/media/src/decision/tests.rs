@@ -621,6 +621,12 @@ fn a_stream_in_matroska_keeps_what_segments_cannot_hold() {
     let hls = decide(&facts, &client, &Wishes::default()).unwrap();
     assert_eq!(why(&hls), "no_keyframe_index");
     assert_eq!(hls.audio.unwrap().reasons[0].code(), "codec_not_in_container");
+    // AAC of a transport stream describes itself in every frame and nowhere else.
+    let mut framed = film();
+    framed.container = Container::MpegTs;
+    let sound = |wishes: &Wishes| decide(&framed, &client, wishes).unwrap().audio.unwrap();
+    assert_eq!(sound(&http).reasons[0].code(), "no_decoder_config");
+    assert_eq!(sound(&Wishes::default()).action, AudioAction::Copy);
     // DASH has one container, whatever was said of the segments of HLS.
     let dash = Wishes {
         protocol: Protocol::Dash,

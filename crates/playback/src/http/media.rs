@@ -212,7 +212,7 @@ fn not_made_yet(content_type: &'static str) -> Response {
 }
 
 /// A body of unknown length, for answers to HEAD: an empty one would be announced as zero bytes long.
-struct Unknown;
+pub(super) struct Unknown;
 
 impl http_body::Body for Unknown {
     type Data = Bytes;

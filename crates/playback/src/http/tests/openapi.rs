@@ -241,6 +241,7 @@ const SESSIONS: &str = "/ether/api/sessions";
 const SESSION: &str = "/ether/api/sessions/{id}";
 const MULTIVARIANT: &str = "/sessions/media/{sid}/index.m3u8";
 const MANIFEST: &str = "/ether/api/sessions/{id}/start.mpd";
+const STREAM: &str = "/ether/api/sessions/{id}/start.mkv";
 const MEDIA: &str = "/sessions/media/{sid}/{representation}/{resource}";
 const PART: &str = "/library/parts/{part}/{stamp}/{name}";
 
@@ -258,6 +259,7 @@ async fn what_is_promised_is_answered_and_what_is_answered_is_promised() {
     media(&mut contract, &bed).await;
     manifest(&mut contract, &bed).await;
     subtitles(&mut contract, &bed).await;
+    stream(&mut contract, &bed).await;
     parts(&mut contract, &bed).await;
     sign_in(&mut contract, &bed).await;
     bed.library
@@ -542,6 +544,56 @@ async fn manifest(contract: &mut Contract, bed: &Bed) {
     bed.owner("DELETE", &format!("{SESSIONS}/{}", id(&session)), "")
         .await;
     contract.hold(MANIFEST, "GET", 410, &bed.get(url).await);
+}
+
+/// The stream of a session without segments, and that others have none.
+async fn stream(contract: &mut Contract, bed: &Bed) {
+    let wish = format!("{{\"item\":\"{FILM}\",\"protocol\":\"http\"}}");
+    let session = bed.owner("POST", SESSIONS, &wish).await.json();
+    let other = bed.session("").await;
+    let url = session["url"].as_str().unwrap();
+    let (bare, grant) = url.split_once('?').unwrap();
+    let foreign = other["url"].as_str().unwrap().split_once('?').unwrap().1;
+    let id = |session: &Value| session["id"].as_str().unwrap().to_owned();
+    let started = bed.encoder.started();
+    contract.hold(STREAM, "HEAD", 200, &bed.send("HEAD", url, &[], "").await);
+    contract.hold(STREAM, "GET", 401, &bed.get(bare).await);
+    contract.hold(STREAM, "GET", 403, &bed.get(&format!("{bare}?{foreign}")).await);
+    let crossed = bare.replace(&id(&session), &id(&other));
+    contract.hold(
+        STREAM,
+        "GET",
+        404,
+        &bed.get(&format!("{crossed}?{foreign}")).await,
+    );
+    assert_eq!(bed.encoder.started(), started, "none of it starts anything");
+    let refused = ServeError::Refused {
+        refusal: ether_encoder::Refusal::Device,
+        retry_after: Duration::from_secs(2),
+    };
+    let lost = ServeError::Ended {
+        ended: Ended::SourceLost,
+    };
+    // Each is the answer of an execution of its own: the last one is used up.
+    let answers = [(503, Some(refused)), (502, Some(lost)), (200, None)];
+    for ((status, error), n) in answers.into_iter().zip(1..) {
+        let mut socket = Socket::open(bed.addr).await;
+        socket.write("GET", url, &[("Range", "bytes=0-")], "").await;
+        bed.until("the encoder", || bed.encoder.started() == started + n)
+            .await;
+        bed.encoder.newest().set(|state| {
+            state.eager = error.is_none();
+            state.error = error;
+        });
+        let reply = socket.read("GET").await;
+        contract.hold(STREAM, "GET", status, &reply);
+        assert!(reply.whole);
+    }
+    let playlist = format!("/sessions/media/{}/index.m3u8?{grant}", id(&session));
+    contract.hold(MULTIVARIANT, "GET", 404, &bed.get(&playlist).await);
+    bed.owner("DELETE", &format!("{SESSIONS}/{}", id(&session)), "")
+        .await;
+    contract.hold(STREAM, "GET", 410, &bed.get(url).await);
 }
 
 async fn parts(contract: &mut Contract, bed: &Bed) {
