@@ -56,7 +56,14 @@ impl Manifest {
             text,
             "a manifest never changes"
         );
-        let sets = text.split("<AdaptationSet ").skip(1).map(set).collect();
+        // Text is one file, not segments.
+        let segmented = |set: &&str| !set.contains("contentType=\"text\"");
+        let sets = text
+            .split("<AdaptationSet ")
+            .skip(1)
+            .filter(segmented)
+            .map(set)
+            .collect();
         Ok(Self {
             url,
             session,

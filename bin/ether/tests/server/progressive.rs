@@ -302,7 +302,13 @@ async fn heavy_real_films_stream_to_their_end_or_say_why_not() {
         .library(|library| library["items"].as_array().is_some_and(|items| !items.is_empty()))
         .await;
     let mut failures = Vec::new();
-    for item in library["items"].as_array().unwrap() {
+    let mut items = library["items"].as_array().unwrap().clone();
+    items.sort_by_key(|item| item["durationMs"].as_u64());
+    // A stream is encoded from its first second to its last: the long films belong to the long tier.
+    if std::env::var_os("ETHER_SOAK").is_none() {
+        items.truncate(6);
+    }
+    for item in &items {
         let file = item["file"].as_str().unwrap();
         let wished = json!({"item": item["id"], "protocol": "http", "maxHeight": 240, "client": {
             "video": ["avc1.640033", "hvc1.2.4.L153.B0", "av01.0.08M.08", "vp09.00.40.08", "vp8"],

@@ -247,7 +247,10 @@ async fn files_beside_films_are_read_in_their_formats_and_encodings() {
             .unwrap();
         assert_eq!(webvtt::file(&track, HOUR, None), format!("WEBVTT\n\n{said}"));
     }
-    let ass = std::fs::read(clip("cues.ass")).unwrap();
+    let ass = b"[Script Info]\nScriptType: v4.00+\n\n[V4+ Styles]\nFormat: Name, Fontname, Fontsize\n\
+        Style: D,DejaVu Sans,48\n\n[Events]\n\
+        Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text\n\
+        Dialogue: 0,0:00:40.00,0:00:42.00,D,,0,0,0,,CUE40\n";
     let sami =
         b"<SAMI><BODY><SYNC Start=2000><P Class=EN>Hello<SYNC Start=4000><P Class=EN>&nbsp;</BODY></SAMI>";
     let microdvd = b"{1}{1}25.000\n{50}{100}Hello|there\n";
