@@ -196,26 +196,29 @@ async fn two_probes_run_at_once_and_waiting_counts_towards_the_deadline() {
     let started = || std::fs::read_to_string(&log).unwrap_or_default().lines().count();
     let house = with_ffprobe(tool, Arc::new(clock.clone()));
     let text = file(dir.path(), "x.bin", b"not media");
-    let mut probes: Vec<_> = (0..3)
-        .map(|_| {
-            let (prober, text) = (house.prober.clone(), Arc::clone(&text));
-            tokio::spawn(async move { prober.facts(text).await })
-        })
-        .collect();
-    until(|| clock.sleepers() >= 3 && started() >= 2).await;
+    let probe = || {
+        let (prober, text) = (house.prober.clone(), Arc::clone(&text));
+        tokio::spawn(async move { prober.facts(text).await })
+    };
+    // Two hold the turns before the third asks, so that it is known which of them waits. A deadline is
+    // polled by its caller only while that one waits for its turn.
+    let (first, second) = (probe(), probe());
+    until(|| started() == 2 && clock.sleepers() == 2).await;
+    let last = probe();
+    until(|| clock.sleepers() == 3).await;
     assert_eq!(
         (started(), house.processes.alive()),
         (2, 2),
         "the third has to wait"
     );
     // Two callers go away: a turn passes on only once its child is gone.
-    probes[0].abort();
-    probes[1].abort();
-    until(|| started() == 3 || probes[2].is_finished()).await;
+    first.abort();
+    second.abort();
+    until(|| started() == 3 || last.is_finished()).await;
     until(|| house.processes.alive() == 1).await;
-    assert!(!probes[2].is_finished());
+    assert!(!last.is_finished());
     clock.advance(Duration::from_secs(20));
-    let last = probes.remove(2).await.unwrap();
+    let last = last.await.unwrap();
     assert!(matches!(last, Err(ProbeError::TimedOut)), "{last:?}");
     house.processes.shutdown().await;
 }
