@@ -5,6 +5,7 @@
 //! is retired. Requests, resources and capabilities are data. Whoever started an execution is responsible for
 //! it until its [`Retirement`] is proved; nothing else ends that responsibility, least of all silence.
 
+pub mod buffer;
 pub mod capabilities;
 pub mod choice;
 pub mod enhancement;
@@ -14,6 +15,7 @@ pub mod observation;
 pub mod port;
 pub mod request;
 
+pub use buffer::{BUFFER, Buffer};
 pub use capabilities::{Capabilities, Offer, Unsupported, supports_request};
 pub use choice::{Choice, ChoiceReason, Rejection};
 pub use enhancement::{EnhancementStatus, NotInert};

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::{Errno, ReadWriteFlags};
 
 /// Bytes of one chunk.
 pub(crate) const CHUNK: u64 = 128 << 10;
@@ -235,6 +236,28 @@ impl Blob {
             into = later;
         }
         Ok(())
+    }
+
+    /// Reads what the page cache holds from `at` on, without waiting for a disk: as much as lies in one piece
+    /// of the file, or `None` where that is nothing, or where the file system cannot tell.
+    pub(crate) fn read_cached(&self, into: &mut [u8], at: u64) -> io::Result<Option<usize>> {
+        let end = self.len.min(at.saturating_add(into.len() as u64));
+        if at >= end {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let run = usize::try_from(self.contiguous(at..end)).unwrap_or(usize::MAX);
+        let mut slices = [io::IoSliceMut::new(&mut into[..run])];
+        match rustix::io::preadv2(
+            &*self.scratch.file,
+            &mut slices,
+            self.place(at),
+            ReadWriteFlags::NOWAIT,
+        ) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => Ok(Some(read)),
+            Err(Errno::AGAIN | Errno::INTR | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Where byte `at` of the blob lies in the file.

@@ -6,10 +6,10 @@ use std::io;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use ether_encoder::{ByteStream, Ended, MOST_RUNGS, Pieces, Refusal, Served, ServedMedia};
+use ether_encoder::{BUFFER, Buffer, ByteStream, Ended, MOST_RUNGS, Pieces, Refusal, Served, ServedMedia};
 use ether_media::{Ticks, Timeline};
 use ether_types::Monotonic;
 use tokio::sync::{Notify, watch};
@@ -25,9 +25,6 @@ const AHEAD: Ticks = Ticks(30 * Ticks::HZ);
 const AHEAD_SEGMENTS: u32 = 2;
 /// Segments behind the viewer that are kept while there is room for what comes.
 const BEHIND: u32 = 1;
-/// Bytes that are handed to a connection at a time.
-const PIECE: u64 = 256 << 10;
-
 /// A finished segment: its head was written after the bytes it precedes.
 #[derive(Debug)]
 pub(crate) struct Segment {
@@ -50,6 +47,18 @@ impl Segment {
         }
         self.blob
             .read_at(rest, (at + from_head as u64).saturating_sub(self.head))
+    }
+
+    /// Reads some of the bytes from `at` on, where that needs no disk; `None` where it does.
+    fn read_cached(&self, into: &mut [u8], at: u64) -> io::Result<Option<usize>> {
+        match self.head.checked_sub(at) {
+            None | Some(0) => self.blob.read_cached(into, at - self.head),
+            Some(left) => {
+                let left = usize::try_from(left).unwrap_or(usize::MAX).min(into.len());
+                let body = self.blob.len() - self.head;
+                self.blob.read_cached(&mut into[..left], body + at)
+            }
+        }
     }
 }
 
@@ -384,44 +393,65 @@ impl ServedMedia for SegmentMedia {
     }
 }
 
-/// Reads a segment piece by piece on the blocking pool, one piece at a time.
+/// Reads a segment piece by piece: at once what the page cache holds, on the blocking pool what waits for a disk.
 struct SegmentPieces {
     segment: Arc<Segment>,
     at: u64,
     end: u64,
-    reading: Option<JoinHandle<io::Result<Vec<u8>>>>,
+    reading: Option<JoinHandle<io::Result<Bytes>>>,
+}
+
+impl SegmentPieces {
+    /// The next piece, unless it waits for a disk.
+    fn cached(&mut self) -> io::Result<Option<Bytes>> {
+        let mut buffer = Buffer::take();
+        let count = piece(self.at..self.end);
+        let read = self.segment.read_cached(&mut buffer[..count], self.at)?;
+        Ok(read.map(|read| buffer.filled(read)))
+    }
+
+    fn on_the_blocking_pool(&self) -> JoinHandle<io::Result<Bytes>> {
+        let (segment, at, count) = (self.segment.clone(), self.at, piece(self.at..self.end));
+        tokio::task::spawn_blocking(move || {
+            let mut buffer = Buffer::take();
+            segment.read_at(&mut buffer[..count], at)?;
+            Ok(buffer.filled(count))
+        })
+    }
+}
+
+/// How many bytes of `left` are handed to a connection next.
+fn piece(left: Range<u64>) -> usize {
+    usize::try_from(left.end - left.start).map_or(BUFFER, |left| left.min(BUFFER))
 }
 
 impl Pieces for SegmentPieces {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        if self.reading.is_none() {
-            if self.at >= self.end {
-                return Poll::Ready(None);
-            }
-            let (segment, at) = (self.segment.clone(), self.at);
-            let count = (self.end - at).min(PIECE) as usize;
-            self.reading = Some(tokio::task::spawn_blocking(move || {
-                let mut piece = vec![0; count];
-                segment.read_at(&mut piece, at).map(|()| piece)
-            }));
-        }
-        let Some(reading) = &mut self.reading else {
+        if self.at >= self.end {
             return Poll::Ready(None);
-        };
-        let read = match Pin::new(reading).poll(cx) {
-            Poll::Pending => return Poll::Pending,
-            Poll::Ready(joined) => joined.map_err(io::Error::other).and_then(|read| read),
-        };
-        self.reading = None;
-        match read {
-            Ok(piece) => {
-                self.at += piece.len() as u64;
-                Poll::Ready(Some(Ok(piece.into())))
-            }
-            Err(error) => {
-                self.at = self.end;
-                Poll::Ready(Some(Err(error)))
-            }
         }
+        let read = match &mut self.reading {
+            None => self.cached().transpose(),
+            Some(_) => None,
+        };
+        let read = match read {
+            Some(read) => read,
+            None => {
+                if self.reading.is_none() {
+                    self.reading = Some(self.on_the_blocking_pool());
+                }
+                let Some(reading) = &mut self.reading else {
+                    return Poll::Ready(None);
+                };
+                let joined = ready!(Pin::new(reading).poll(cx));
+                self.reading = None;
+                joined.map_err(io::Error::other).and_then(|read| read)
+            }
+        };
+        match &read {
+            Ok(piece) => self.at += piece.len() as u64,
+            Err(_) => self.at = self.end,
+        }
+        Poll::Ready(Some(read))
     }
 }

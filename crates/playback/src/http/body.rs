@@ -11,18 +11,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Bytes, BytesMut};
-use ether_encoder::{ByteStream, Revision};
+use bytes::Bytes;
+use ether_encoder::{BUFFER, Buffer, ByteStream, Revision};
 use http_body::{Body, Frame, SizeHint};
 use rustix::io::{Errno, ReadWriteFlags};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::part;
 use crate::playback::Hold;
-
-/// Bytes that are read at a time: large enough that a disk and a socket are kept busy, small enough that a
-/// slow reader holds little.
-const PIECE: usize = 256 * 1024;
 
 /// Reads that wait for a disk at once, over all transfers.
 pub(crate) const DISK_READS: usize = 32;
@@ -32,7 +28,6 @@ pub(crate) struct FileBody {
     file: Arc<File>,
     promised: Revision,
     range: Range<u64>,
-    buffer: BytesMut,
     disk: Arc<Semaphore>,
     /// A read that waits for the disk.
     waiting: Option<Reading>,
@@ -41,7 +36,7 @@ pub(crate) struct FileBody {
     _hold: Option<Hold>,
 }
 
-type Reading = Pin<Box<dyn Future<Output = io::Result<BytesMut>> + Send>>;
+type Reading = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
 
 impl FileBody {
     /// The bytes of `range`, which lies within the file as it was `promised`.
@@ -56,7 +51,6 @@ impl FileBody {
             file: Arc::new(file),
             promised,
             range,
-            buffer: BytesMut::new(),
             disk,
             waiting: None,
             cached: true,
@@ -65,12 +59,11 @@ impl FileBody {
     }
 
     /// Reads what the page cache holds, without waiting for a disk; `None` where it holds nothing of it.
-    fn read_cached(&mut self, wanted: usize) -> io::Result<Option<usize>> {
-        self.buffer.resize(wanted, 0);
-        let mut slices = [IoSliceMut::new(&mut self.buffer)];
+    fn read_cached(&mut self, wanted: usize) -> io::Result<Option<Bytes>> {
+        let mut buffer = Buffer::take();
+        let mut slices = [IoSliceMut::new(&mut buffer[..wanted])];
         match rustix::io::preadv2(&self.file, &mut slices, self.range.start, ReadWriteFlags::NOWAIT) {
-            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(read) => Ok(Some(read)),
+            Ok(read) => Ok(Some(buffer.filled(read))),
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                 self.cached = false;
@@ -80,16 +73,14 @@ impl FileBody {
         }
     }
 
-    fn read_disk(&mut self, wanted: usize) -> Reading {
+    fn read_disk(&self, wanted: usize) -> Reading {
         let (file, at, disk) = (Arc::clone(&self.file), self.range.start, Arc::clone(&self.disk));
-        let mut buffer = std::mem::take(&mut self.buffer);
         Box::pin(async move {
             let permit = disk.acquire_owned().await.map_err(io::Error::other)?;
             let read = move |_permit: OwnedSemaphorePermit| {
-                buffer.resize(wanted, 0);
-                let read = rustix::io::pread(&file, &mut buffer[..], at)?;
-                buffer.truncate(read);
-                Ok(buffer)
+                let mut buffer = Buffer::take();
+                let read = rustix::io::pread(&file, &mut buffer[..wanted], at)?;
+                Ok(buffer.filled(read))
             };
             tokio::task::spawn_blocking(move || read(permit))
                 .await
@@ -97,18 +88,17 @@ impl FileBody {
         })
     }
 
-    /// Takes `read` bytes off the front of the buffer, if the file is still what was promised.
-    fn piece(&mut self, read: usize) -> io::Result<Bytes> {
-        if read == 0 {
+    /// Counts `piece` as sent, if the file is still what was promised.
+    fn whole(&mut self, piece: Bytes) -> io::Result<Bytes> {
+        if piece.is_empty() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         // Checked after the bytes were read: what was read before a change is whole, what comes after is not.
         if part::revision(&self.file)? != self.promised {
             return Err(io::Error::other("the file was changed while it was sent"));
         }
-        self.buffer.truncate(read);
-        self.range.start += read as u64;
-        Ok(self.buffer.split().freeze())
+        self.range.start += piece.len() as u64;
+        Ok(piece)
     }
 }
 
@@ -122,10 +112,10 @@ impl Body for FileBody {
             return Poll::Ready(None);
         }
         let left = this.range.end - this.range.start;
-        let wanted = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+        let wanted = usize::try_from(left).map_or(BUFFER, |left| left.min(BUFFER));
         if this.waiting.is_none() && this.cached {
             match this.read_cached(wanted) {
-                Ok(Some(read)) => return Poll::Ready(Some(this.piece(read).map(Frame::data))),
+                Ok(Some(piece)) => return Poll::Ready(Some(this.whole(piece).map(Frame::data))),
                 Ok(None) => {}
                 Err(error) => return Poll::Ready(Some(Err(error))),
             }
@@ -138,10 +128,7 @@ impl Body for FileBody {
         };
         let read = ready!(reading.as_mut().poll(cx));
         this.waiting = None;
-        let piece = read.and_then(|buffer| {
-            this.buffer = buffer;
-            this.piece(this.buffer.len())
-        });
+        let piece = read.and_then(|piece| this.whole(piece));
         Poll::Ready(Some(piece.map(Frame::data)))
     }
 
