@@ -81,6 +81,16 @@ impl Request {
         request
     }
 
+    /// The same request with an encoded picture that describes itself at every keyframe.
+    #[must_use]
+    pub fn self_describing(&self) -> Self {
+        let mut request = self.clone();
+        if let Some(VideoAction::Encode(encode)) = request.video.as_mut().map(|track| &mut track.action) {
+            encode.self_describing = true;
+        }
+        request
+    }
+
     /// How many qualities of the picture there are; one where it is copied, none where there is no picture.
     pub fn rungs(&self) -> usize {
         match self.video.as_ref().map(|track| &track.action) {
@@ -167,6 +177,9 @@ pub struct VideoEncode {
     pub range: MasteringKind,
     /// The subtitle stream that is drawn into the picture, by FFmpeg's index.
     pub burn: Option<u32>,
+    /// Whether every keyframe also carries what the initialization segment says of it, so that a player which
+    /// holds another encoder's can go on with it (D2).
+    pub self_describing: bool,
 }
 
 /// One quality of an encoded picture.

@@ -355,6 +355,7 @@ fn video_track(decision: &Decision, video: &VideoDecision, device: Device, burn:
                 deinterlace: target.deinterlace,
                 range: video.range,
                 burn,
+                self_describing: false,
             })
         }
     };

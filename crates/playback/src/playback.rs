@@ -7,6 +7,7 @@
 
 mod activity;
 mod dates;
+mod edition;
 mod encoding;
 mod report;
 mod show;
@@ -23,14 +24,15 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::auth::Principal;
 use crate::lifecycle::{EndReason, Slot, ViewerState};
-use crate::plan::{Making, Plan, Playlists};
+use crate::plan::{Making, Plan};
 use crate::ports::{CapacityRefusal, ItemDetail, Units};
 use crate::works::{Identity, Work};
 
 pub(crate) use activity::Activity;
 pub use activity::Hold;
 pub(crate) use dates::Dates;
-pub(crate) use encoding::Encoding;
+pub(crate) use edition::{Edition, Editor};
+pub(crate) use encoding::{Encoding, Left};
 pub use encoding::{EncodingView, Fallback};
 pub use report::{EndedView, Refused, Report, Sample, Stage};
 pub(crate) use report::{capacity_code, encoder_code, ended_words};
@@ -47,12 +49,9 @@ pub struct Playback {
     pub(crate) principal: Principal,
     pub(crate) plan: Plan,
     pub(crate) encoder: Arc<dyn Encoder>,
-    pub(crate) epoch: u32,
+    pub(crate) editor: Editor,
     pub(crate) created_at: Timestamp,
     pub(crate) expires_at: Timestamp,
-    pub(crate) playlists: Option<Playlists>,
-    /// Relative address that the viewer opens, grant included.
-    pub(crate) url: String,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) activity: Arc<Activity>,
@@ -61,8 +60,9 @@ pub struct Playback {
 }
 
 /// What the task shows and requests read.
-#[derive(Default)]
 pub(crate) struct Shared {
+    /// What players are told now.
+    pub(crate) edition: Arc<Edition>,
     pub(crate) work: Option<Arc<Work>>,
     /// What is made, and on what; absent when the file itself is handed over.
     pub(crate) encoding: Option<Encoding>,
@@ -76,6 +76,25 @@ pub(crate) struct Shared {
     pub(crate) refusals: report::Refusals,
     /// The newest sample of an execution that is gone.
     pub(crate) last: Option<Observation>,
+}
+
+impl Shared {
+    /// Of a playback that begins with `edition`.
+    pub(crate) fn new(edition: Arc<Edition>, encoding: Option<Encoding>) -> Self {
+        Self {
+            edition,
+            work: None,
+            encoding,
+            wanted: None,
+            slot: None,
+            viewer: ViewerState::default(),
+            sealed: None,
+            charged: Units::default(),
+            unproved: 0,
+            refusals: report::Refusals::default(),
+            last: None,
+        }
+    }
 }
 
 /// What the task is told.
@@ -169,6 +188,11 @@ impl Playback {
     /// When it ends at the latest.
     pub fn expires_at(&self) -> Timestamp {
         self.expires_at
+    }
+
+    /// What players are told of it now.
+    pub(crate) fn edition(&self) -> Arc<Edition> {
+        Arc::clone(&self.shared().edition)
     }
 
     /// Why it has ended, where it has.
@@ -278,15 +302,20 @@ impl Playback {
         }
         let now = self.clock.now();
         let failed = execution.observe().device;
-        let left = self
-            .shared()
-            .encoding
-            .as_mut()
-            .is_some_and(|encoding| encoding.fall_back(&*self.encoder, failed, refusal, now));
-        if left {
+        let left = {
+            let mut shared = self.shared();
+            let encoding = shared.encoding.as_mut();
+            let left = encoding.and_then(|encoding| encoding.fall_back(&*self.encoder, failed, refusal, now));
+            if left == Some(Left::Described) {
+                let epoch = shared.edition.epoch.saturating_add(1);
+                shared.edition = self.editor.write(&self.plan, &self.item, epoch);
+            }
+            left
+        };
+        if left.is_some() {
             self.note(Refused::encoder(now, refusal));
         }
-        left
+        left.is_some()
     }
 
     /// Whether others watch `execution` too.

@@ -7,18 +7,17 @@ use std::time::Duration;
 
 use ether_encoder::Encoder;
 use ether_media::Ticks;
-use ether_media::decision::{Client, Protocol, Wishes};
+use ether_media::decision::{Client, Wishes};
 use ether_types::{Clock, ItemId, OperationId, PlaybackId, Timestamp};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::Principal;
-use crate::grant::{Grant, GrantKeys, GrantScope, Surface};
+use crate::grant::GrantKeys;
 use crate::lifecycle::{EndReason, LifeLimits, Lifecycle};
-use crate::part::Part;
 use crate::plan::{Making, Plan, PlanError};
-use crate::playback::{Activity, Dates, Encoding, Playback, Shared, Task, TaskReport};
+use crate::playback::{Activity, Dates, Editor, Encoding, Playback, Shared, Task, TaskReport};
 use crate::ports::{Capacity, CapacityRefusal, ItemDetail, Library, LibraryError};
 use crate::works::Works;
 
@@ -264,36 +263,19 @@ impl Playbacks {
         let expires_at = created_at
             .checked_add(life)
             .unwrap_or(Timestamp::from_micros(i64::MAX));
-        let epoch = 0;
-        let grant = self.keys.sign(&Grant {
-            playback: id.clone(),
-            surface: Surface::Native,
-            scope: if plan.making.is_some() {
-                GrantScope::Media
-            } else {
-                GrantScope::File
-            },
-            epoch,
+        let editor = Editor {
+            id: id.clone(),
+            keys: self.keys.clone(),
             expires_at,
-        });
-        let url = match plan.decision.protocol {
-            Some(Protocol::Hls) => format!("/sessions/media/{id}/index.m3u8?grant={grant}"),
-            Some(Protocol::Dash) => format!("/ether/api/sessions/{id}/start.mpd?grant={grant}"),
-            Some(Protocol::Http) => format!("/ether/api/sessions/{id}/start.mkv?grant={grant}"),
-            None => format!("{}?grant={grant}", Part::of(&item).url()),
         };
+        let edition = editor.write(&plan, &item, 0);
+        let encoding = plan.making.clone();
+        let encoding = encoding.map(|making| Encoding::new(making, &*self.encoder));
         let now = self.clock.monotonic();
         let (commands, inbox) = mpsc::channel(COMMANDS);
         let playback = Arc::new(Playback {
-            playlists: plan.playlists(id.as_str(), &grant),
             activity: Arc::new(Activity::new(now)),
-            shared: Mutex::new(Shared {
-                encoding: plan
-                    .making
-                    .clone()
-                    .map(|making| Encoding::new(making, &*self.encoder)),
-                ..Shared::default()
-            }),
+            shared: Mutex::new(Shared::new(edition, encoding)),
             dates: Dates::default(),
             clock: Arc::clone(&self.clock),
             principal: principal.clone(),
@@ -301,10 +283,9 @@ impl Playbacks {
             item,
             encoder: Arc::clone(&self.encoder),
             plan,
-            epoch,
+            editor,
             created_at,
             expires_at,
-            url,
             commands,
         });
         let task = Task {

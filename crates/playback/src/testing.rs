@@ -325,6 +325,7 @@ impl Encoder for Script {
         let puppet = Arc::new(Puppet {
             generation,
             device: start.request.device(),
+            self_describing: *start.request == start.request.self_describing(),
             segments: u32::try_from(start.request.timeline.len()).unwrap(),
             state: watch::Sender::new(State {
                 eager: self.eager,
@@ -352,6 +353,7 @@ impl Encoder for Script {
 pub(crate) struct Puppet {
     pub(crate) generation: u32,
     pub(crate) device: Device,
+    pub(crate) self_describing: bool,
     segments: u32,
     pub(crate) state: watch::Sender<State>,
     bytes: usize,

@@ -140,6 +140,7 @@ fn encoding(device: Device, codec: VideoCodec) -> VideoEncode {
         deinterlace: false,
         range: MasteringKind::Sdr,
         burn: None,
+        self_describing: false,
     }
 }
 

@@ -230,6 +230,9 @@ pub(crate) fn video_arguments(args: &mut Arguments, encode: &VideoEncode, rungs:
             device(args, encode, rungs);
         }
     }
+    if encode.self_describing {
+        args.add("-bsf:v dump_extra=freq=keyframe");
+    }
 }
 
 /// Each rung of `rungs`, with its place among the outputs.

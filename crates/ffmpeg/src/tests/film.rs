@@ -103,6 +103,7 @@ impl Film {
                 deinterlace: false,
                 range: MasteringKind::Sdr,
                 burn: None,
+                self_describing: false,
             })
         };
         let aac = AudioEncode {

@@ -11,7 +11,7 @@ use ether_encoder::{
 };
 use ether_types::{ManualClock, Timestamp};
 
-use super::film::{ENCODE, Film, Studio, fetch, segment};
+use super::film::{ENCODE, Film, INIT, Studio, fetch, segment};
 use crate::inventory::{Trial, Verdict};
 use crate::{HardwareWish, Inventory, LocalEncoder, LocalOptions};
 
@@ -91,21 +91,9 @@ async fn a_device_that_fails_is_lost_and_the_processor_takes_over() {
     }
 }
 
-/// A program that stands for FFmpeg on a machine whose card takes one session: the second is refused in the
-/// words of FFmpeg's NVENC, the first is encoded by the processor in the card's stead, and everything else is
-/// left to the real FFmpeg.
-fn one_session(dir: &Path) -> PathBuf {
-    let script = r#"#!/bin/sh
-case " $* " in
-*" h264_nvenc "*) ;;
-*) exec ffmpeg "$@" ;;
-esac
-if ! mkdir "$(dirname "$0")/taken" 2>/dev/null; then
-    echo "[h264_nvenc @ 0x5581d3e0a2c0] OpenEncodeSessionEx failed: out of memory (10): (no details)" >&2
-    echo "[h264_nvenc @ 0x5581d3e0a2c0] No capable devices found" >&2
-    echo "Error initializing output stream 0:0 -- Error while opening encoder for output stream #0:0" >&2
-    exit 1
-fi
+/// What stands for a card: FFmpeg's processor, told what the card would be told and describing its pictures in other
+/// bytes than the plans for the processor do.
+const CARD: &str = r#"
 count=$#
 while [ "$count" -gt 0 ]; do
     word=$1
@@ -116,7 +104,7 @@ while [ "$count" -gt 0 ]; do
         shift
         count=$((count - 1))
         ;;
-    h264_nvenc) set -- "$@" libx264 ;;
+    h264_nvenc) set -- "$@" libx264 -coder 0 ;;
     p4) set -- "$@" veryfast ;;
     *scale_cuda*)
         word=$(printf %s "$word" | sed 's/format=nv12|cuda,hwupload,//; s/scale_cuda=w=\([0-9]*\):h=\([0-9]*\):format=nv12/scale=\1:\2,format=yuv420p/g')
@@ -125,12 +113,114 @@ while [ "$count" -gt 0 ]; do
     *) set -- "$@" "$word" ;;
     esac
 done
-exec ffmpeg "$@"
 "#;
+
+/// A program that stands for FFmpeg on a machine with a card: `before` is run when the card is asked for, `after` once
+/// the card's arguments are the processor's. Everything else is left to the real FFmpeg.
+fn with_a_card(dir: &Path, before: &str, after: &str) -> PathBuf {
+    let script = format!(
+        "#!/bin/sh\ncase \" $* \" in\n*\" h264_nvenc \"*) ;;\n*) exec ffmpeg \"$@\" ;;\nesac\n{before}{CARD}{after}\n"
+    );
     let path = dir.join("ffmpeg-with-a-card");
     std::fs::write(&path, script).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     path
+}
+
+/// A card that takes one session: the second is refused in the words of FFmpeg's NVENC.
+fn one_session(dir: &Path) -> PathBuf {
+    let before = r#"
+if ! mkdir "$(dirname "$0")/taken" 2>/dev/null; then
+    echo "[h264_nvenc @ 0x5581d3e0a2c0] OpenEncodeSessionEx failed: out of memory (10): (no details)" >&2
+    echo "[h264_nvenc @ 0x5581d3e0a2c0] No capable devices found" >&2
+    echo "Error initializing output stream 0:0 -- Error while opening encoder for output stream #0:0" >&2
+    exit 1
+fi
+"#;
+    with_a_card(dir, before, r#"exec ffmpeg "$@""#)
+}
+
+/// A card that dies in the middle of a segment.
+fn dying(dir: &Path, bytes: u32) -> PathBuf {
+    let after = format!(
+        r#"ffmpeg "$@" 2>/dev/null | head -c {bytes}
+echo "[h264_nvenc @ 0x5581d3e0a2c0] EncodePicture failed!: device lost (-17)" >&2
+exit 1"#
+    );
+    with_a_card(dir, "", &after)
+}
+
+/// Pictures of parts of a presentation as FFmpeg shows them, each as a number of its own, and whether it complained.
+async fn shown(studio: &Studio, parts: &[&[u8]]) -> (Vec<String>, bool) {
+    let file = studio.dir().join("joined.mp4");
+    std::fs::write(&file, parts.concat()).unwrap();
+    let line = format!(
+        "-v error -i {} -map 0:v -fps_mode passthrough -f framemd5 -",
+        file.display()
+    );
+    let mut spec = ether_process::Spec::new("ffmpeg");
+    spec.args(line.split(' ')).stdout_pipe();
+    let bounds = ether_process::Bounds {
+        stdin: None,
+        max_output: 1 << 20,
+        deadline: Duration::from_secs(60),
+    };
+    let output = studio.spawner().run_bounded(spec, bounds).await.unwrap();
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let hashes = lines.lines().filter(|line| !line.starts_with('#'));
+    let hash = |line: &str| line.rsplit(' ').next().unwrap_or_default().to_owned();
+    (hashes.map(hash).collect(), !output.stderr.is_empty())
+}
+
+/// A player that has the card's initialization segment, and only that, shows what the processor makes after the card
+/// died exactly as one that began with the processor (D2).
+#[tokio::test]
+async fn pictures_after_a_card_died_are_shown_with_its_initialization_segment() {
+    let film = Film::clip("ntsc.mkv");
+    let studio = Studio::open().await;
+    let card = Device::Nvenc { gpu: 0 };
+    let encoder = believer(&studio, Some(dying(studio.dir(), 400_000)), card);
+    let request = film.request(ENCODE);
+    let started = encoder.start(film.start_request(request.on(card), ROOMY)).await;
+    let first = started.execution;
+    let init = fetch(&*first, INIT).await.unwrap();
+    let mut made = Vec::new();
+    let lost = loop {
+        match fetch(&*first, segment(made.len() as u32)).await {
+            Ok(bytes) => made.push(bytes),
+            Err(error) => break error,
+        }
+    };
+    assert!(!made.is_empty(), "it died before its first segment: {lost:?}");
+    let Err(ServeError::Refused { refusal, .. }) = Err::<(), _>(lost.clone()) else {
+        panic!("{lost:?}")
+    };
+    assert_eq!(refusal, Refusal::DeviceLost);
+    first.retire().await.unwrap();
+
+    let next = made.len() as u32;
+    for (again, goes_on) in [(request.self_describing(), true), (request, false)] {
+        let started = encoder.start(film.start_request(again, ROOMY)).await;
+        started.outcome.unwrap();
+        let own_init = fetch(&*started.execution, INIT).await.unwrap();
+        assert_ne!(
+            own_init, init,
+            "the card described its pictures as the processor does"
+        );
+        let more = fetch(&*started.execution, segment(next)).await.unwrap();
+        let (alone, _) = shown(&studio, &[&own_init, &more]).await;
+        assert!(alone.len() > 60, "{} pictures", alone.len());
+        let joined: Vec<&[u8]> = std::iter::once(&init)
+            .chain(&made)
+            .chain([&more])
+            .map(Vec::as_slice)
+            .collect();
+        let (pictures, complained) = shown(&studio, &joined).await;
+        // Without their own description they are not what they were.
+        assert_eq!(pictures.ends_with(&alone) && !complained, goes_on);
+        started.execution.retire().await.unwrap();
+    }
+    encoder.join().await;
 }
 
 /// Case 31.

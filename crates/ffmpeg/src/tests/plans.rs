@@ -98,6 +98,7 @@ fn request(facts: Facts, copy_video: bool, copy_audio: bool, deinterlace: bool) 
         deinterlace,
         range: MasteringKind::Sdr,
         burn: None,
+        self_describing: false,
     };
     let aac = AudioEncode {
         codec: AudioCodec::Aac,
@@ -343,6 +344,9 @@ fn wide_range_is_kept_by_ten_bits_of_hevc() {
         encode.range = range;
         encode.rungs[0].level = 93;
         golden(name, &film, 2, 0);
+        if range == MasteringKind::Pq {
+            golden("hevc-pq-self-describing", &film.self_describing(), 2, 0);
+        }
     }
 }
 
@@ -350,6 +354,8 @@ fn wide_range_is_kept_by_ten_bits_of_hevc() {
 /// left to the processor.
 #[test]
 fn devices() {
+    let plain = request(facts(Container::Matroska, 20.0), false, true, false);
+    golden("h264-self-describing", &plain.self_describing(), 2, 0);
     let (vaapi, nvenc, qsv) = (
         Device::Vaapi { node: 128 },
         Device::Nvenc { gpu: 1 },
@@ -379,6 +385,10 @@ fn devices() {
         }
         encoding(&mut turned).device = device;
         golden(&format!("{name}-h264-turned"), &turned, 0, 0);
+
+        if device == nvenc {
+            golden("nvenc-h264-self-describing", &turned.self_describing(), 1, 0);
+        }
 
         let mut wide = request(facts(Container::Matroska, 20.0), false, true, false);
         if let StreamKind::Video(picture) = &mut Arc::make_mut(&mut wide.facts).streams[0].kind {

@@ -71,7 +71,8 @@ impl Asked {
         content_type: &str,
         choose: impl FnOnce(&Playlists) -> Option<&Bytes>,
     ) -> Result<Response, ApiError> {
-        let text = playback.playlists.as_ref().and_then(choose);
+        let edition = playback.edition();
+        let text = edition.playlists.as_ref().and_then(choose);
         let text = text.ok_or_else(ApiError::no_route)?;
         let _hold = playback.hold();
         Ok(in_memory(

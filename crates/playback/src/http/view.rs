@@ -160,13 +160,13 @@ fn container(container: &Container) -> &str {
 }
 
 pub(super) fn created(playback: &Playback) -> Value {
-    let (subtitles, fonts) =
-        subtitles::listed(playback, grant_of(playback.url.split_once('?').map(|at| at.1)));
+    let url = &playback.edition().url;
+    let (subtitles, fonts) = subtitles::listed(playback, grant_of(url.split_once('?').map(|at| at.1)));
     json!({
         "subtitles": subtitles,
         "fonts": fonts,
         "id": playback.id(),
-        "url": playback.url,
+        "url": url,
         "expiresAt": playback.expires_at(),
         "decision": decision(playback),
         "durationMs": playback.plan().decision.timeline.end().as_millis(),
@@ -184,6 +184,7 @@ pub(super) fn session(playback: &Playback) -> Value {
         "subtitles": subtitles,
         "fonts": fonts,
         "id": playback.id(),
+        "epoch": playback.edition().epoch,
         "item": playback.item(),
         "title": playback.item.summary.title,
         "state": report.stage,

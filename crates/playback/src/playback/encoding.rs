@@ -1,9 +1,8 @@
 //! What is made for a playback, on which device, and what it fell back from.
 //!
-//! A playback keeps the device that was chosen for it: two devices never describe their pictures to a decoder
-//! in the same bytes, so a player that has one's initialization segment cannot use the other's segments (D2).
-//! Until a player has one, or where segments describe themselves, a device that does not work is left for
-//! another.
+//! A device that does not work is left for another. Two devices never describe their pictures to a decoder in
+//! the same bytes, so once a player has one's initialization segment the other's pictures repeat their own at
+//! every keyframe, and whoever reads the playlists from then on is told of a new epoch (D2).
 
 use ether_encoder::{Choice, Device, Encoder, Protocol, Refusal, SegmentContainer};
 use ether_types::Timestamp;
@@ -24,6 +23,15 @@ pub(crate) struct Encoding {
     fallbacks: Vec<Fallback>,
     /// A player has the description of this device's pictures.
     given: bool,
+}
+
+/// What leaving a device means for players.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Nothing: none has a description of its pictures, or it was left before.
+    Unseen,
+    /// They have the description of a device that is used no longer: a new epoch begins.
+    Described,
 }
 
 /// One device that was left for another.
@@ -88,25 +96,25 @@ impl Encoding {
         self.given |= !describes_itself;
     }
 
-    /// Leaves the device `failed`, which answered `refusal`, for another; false where there is none, or where a
-    /// player could not use what another gives.
+    /// Leaves the device `failed`, which answered `refusal`, for another; none where there is no other.
     pub(crate) fn fall_back(
         &mut self,
         encoder: &dyn Encoder,
         failed: Device,
         refusal: &Refusal,
         at: Timestamp,
-    ) -> bool {
+    ) -> Option<Left> {
         // Another request of the same player may have been told before.
         if self.choice.device != failed {
-            return true;
-        }
-        if self.given {
-            return false;
+            return Some(Left::Unseen);
         }
         self.choose(encoder);
         if self.choice.device == failed {
-            return false;
+            return None;
+        }
+        if self.given {
+            self.making.request = self.making.request.self_describing().into();
+            self.identity = Identity::of(&self.making);
         }
         if self.fallbacks.len() >= REMEMBERED {
             self.fallbacks.remove(0);
@@ -117,7 +125,7 @@ impl Encoding {
             code: super::encoder_code(refusal),
             message: refusal.to_string(),
         });
-        true
+        Some(if self.given { Left::Described } else { Left::Unseen })
     }
 
     pub(crate) fn view(&self) -> EncodingView {

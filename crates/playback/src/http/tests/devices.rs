@@ -71,28 +71,77 @@ async fn a_device_that_takes_no_further_session_is_left_for_the_processor() {
     }
 }
 
-/// A player that has one device's description cannot use another's pictures: it keeps the device, and waits.
+/// A player that has one device's description goes on with another's pictures, which describe themselves: it keeps
+/// its addresses, and whoever reads the playlist anew is led to the new description (D2).
 #[tokio::test]
-async fn a_player_that_has_the_description_keeps_its_device() {
+async fn a_player_that_has_the_description_goes_on_in_a_new_epoch() {
+    for refusal in [Refusal::Device, Refusal::DeviceLost] {
+        let bed = Bed::with(|setup| setup.encoder.eager = false).await;
+        *bed.encoder.device.lock().unwrap() = CARD;
+        let session = bed.session(r#""video":"encode""#).await;
+        let mut socket = Socket::open(bed.addr).await;
+        socket
+            .write("GET", &resource(&session, "init.mp4"), &[], "")
+            .await;
+        bed.until("an encoder", || bed.encoder.started() == 1).await;
+        finish(&bed, Resource::Init { representation: 0 });
+        assert_eq!(socket.read("GET").await.status.as_u16(), 200);
+        assert!(!bed.encoder.newest().self_describing);
+        let before = bed.get(&resource(&session, "index.m3u8")).await.text();
+
+        *bed.encoder.device.lock().unwrap() = Device::Software;
+        bed.encoder
+            .newest()
+            .set(|state| state.error = Some(refused(refusal)));
+        let mut socket = Socket::open(bed.addr).await;
+        socket.write("GET", &resource(&session, "3.m4s"), &[], "").await;
+        bed.until("another encoder", || bed.encoder.started() == 2).await;
+        assert_eq!(bed.encoder.newest().device, Device::Software);
+        assert!(bed.encoder.newest().self_describing);
+        let segment = Resource::Segment {
+            representation: 0,
+            number: 3,
+        };
+        finish(&bed, segment);
+        assert_eq!(socket.read("GET").await.status.as_u16(), 200);
+        assert_eq!(encoding(&bed, &session).await["device"], "software");
+
+        // Read anew, the playlist leads to addresses of its own, and those that are known already stay good.
+        let path = format!("/ether/api/sessions/{}", session["id"].as_str().unwrap());
+        assert_eq!(bed.owner("GET", &path, "").await.json()["epoch"], 1);
+        let after = bed.get(&resource(&session, "index.m3u8")).await.text();
+        let map = |text: &str| {
+            text.lines()
+                .find(|line| line.starts_with("#EXT-X-MAP"))
+                .unwrap()
+                .to_owned()
+        };
+        assert_ne!(map(&before), map(&after));
+        finish(&bed, Resource::Init { representation: 0 });
+        let base = session["url"].as_str().unwrap();
+        let base = base.split("index").next().unwrap().to_owned() + "0/";
+        for text in [&before, &after] {
+            let map = map(text);
+            let name = map.split('"').nth(1).unwrap();
+            assert_eq!(bed.get(&format!("{base}{name}")).await.status.as_u16(), 200);
+            let name = text.lines().find(|line| line.starts_with("3.m4s")).unwrap();
+            assert_eq!(bed.get(&format!("{base}{name}")).await.status.as_u16(), 200);
+        }
+    }
+}
+
+/// With no other device to go on with, the player waits for its own.
+#[tokio::test]
+async fn a_full_device_without_another_is_waited_for() {
     let bed = Bed::with(|setup| setup.encoder.eager = false).await;
     *bed.encoder.device.lock().unwrap() = CARD;
     let session = bed.session(r#""video":"encode""#).await;
-    let mut socket = Socket::open(bed.addr).await;
-    socket
-        .write("GET", &resource(&session, "init.mp4"), &[], "")
-        .await;
-    bed.until("an encoder", || bed.encoder.started() == 1).await;
-    finish(&bed, Resource::Init { representation: 0 });
-    assert_eq!(socket.read("GET").await.status.as_u16(), 200);
-    *bed.encoder.device.lock().unwrap() = Device::Software;
-    bed.encoder
-        .newest()
-        .set(|state| state.error = Some(refused(Refusal::Device)));
-    let reply = bed.get(&resource(&session, "3.m4s")).await;
+    let mut socket = asks_and_meets(&bed, &session, "3.m4s", refused(Refusal::Device)).await;
+    let reply = socket.read("GET").await;
     assert_eq!(
         (reply.status.as_u16(), reply.code()),
         (503, "capacity_device".to_owned())
     );
-    assert_eq!(encoding(&bed, &session).await["device"], "nvenc");
-    assert_eq!(bed.encoder.started(), 1);
+    let path = format!("/ether/api/sessions/{}", session["id"].as_str().unwrap());
+    assert_eq!(bed.owner("GET", &path, "").await.json()["epoch"], 0);
 }
