@@ -10,8 +10,24 @@ use crate::request::Device;
 pub struct Choice {
     /// The device.
     pub device: Device,
+    /// What of the picture's work it does.
+    pub share: Share,
     /// Why, the deciding reason last.
     pub reasons: Vec<ChoiceReason>,
+}
+
+/// What of the work on a picture a device does; the processor does the rest. What each costs is charged to whoever
+/// does it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Share {
+    /// None of it.
+    #[default]
+    Nothing,
+    /// It encodes.
+    Encoding,
+    /// It decodes, filters and encodes.
+    Everything,
 }
 
 /// One thing that spoke for or against a device.

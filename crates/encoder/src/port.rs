@@ -9,7 +9,7 @@ use std::time::Duration;
 use ether_media::Ticks;
 
 use crate::capabilities::{Capabilities, Unsupported};
-use crate::choice::{Choice, ChoiceReason};
+use crate::choice::{Choice, ChoiceReason, Share};
 use crate::media::{ByteStream, Served};
 use crate::observation::{Ended, Observation};
 use crate::request::{Request, Resource};
@@ -33,6 +33,7 @@ pub trait Encoder: Send + Sync {
     fn choose(&self, request: &Request) -> Choice {
         Choice {
             device: request.device(),
+            share: Share::Nothing,
             reasons: vec![ChoiceReason::Software],
         }
     }

@@ -11,13 +11,17 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ether_encoder::{Choice, ChoiceReason, Device, Refusal, Rejection, Request, Unsupported, VideoCodec};
+use ether_encoder::{
+    Choice, ChoiceReason, Device, Refusal, Rejection, Request, Share, Unsupported, VideoCodec,
+};
 use ether_process::Spawner;
 use ether_types::{Clock, Monotonic};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
 use crate::inventory::{Inventory, Verdict, encoded_as, try_device};
+use crate::plan;
+use crate::strand::Strand;
 pub(crate) use fault::Fault;
 
 /// How long a device is passed over that took no further session.
@@ -85,7 +89,13 @@ pub(crate) fn choose(
         match rejection(request, inventory, trouble, device, codec, &trial.verdict) {
             None => {
                 reasons.push(ChoiceReason::Proved);
-                return Choice { device, reasons };
+                let strands = Strand::all(&request.on(device));
+                let share = strands.first().map(plan::codec::share).unwrap_or_default();
+                return Choice {
+                    device,
+                    share,
+                    reasons,
+                };
             }
             Some(why) => reasons.push(ChoiceReason::Rejected {
                 rejected: device,
@@ -103,6 +113,7 @@ pub(crate) fn choose(
 fn software(reasons: Vec<ChoiceReason>) -> Choice {
     Choice {
         device: Device::Software,
+        share: Share::Nothing,
         reasons,
     }
 }

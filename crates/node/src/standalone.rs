@@ -189,6 +189,8 @@ impl Standalone {
         let encoder = Arc::new(LocalEncoder::new(local));
         let limit = Units {
             milli_slots: u32::from(options.capacity) * 1_000,
+            // A device says itself when it is full, and the processor takes over.
+            device_milli_slots: 0,
             scratch_mib: options.scratch_mib,
         };
         let capacity = Arc::new(LocalCapacity::new(limit, clock.clone()));

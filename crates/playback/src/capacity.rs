@@ -92,6 +92,10 @@ impl Book {
     fn charged(&self, units: Units) -> Units {
         Units {
             milli_slots: units.milli_slots.min(self.limit.milli_slots),
+            device_milli_slots: match self.limit.device_milli_slots {
+                0 => units.device_milli_slots,
+                limit => units.device_milli_slots.min(limit),
+            },
             scratch_mib: units.scratch_mib.min(self.limit.scratch_mib),
         }
     }
@@ -116,6 +120,13 @@ impl Book {
                 limit: limit.milli_slots,
             });
         }
+        let devices = limit.device_milli_slots;
+        if devices > 0 && units.device_milli_slots > devices.saturating_sub(used.device_milli_slots) {
+            return Err(CapacityRefusal::Encoders {
+                used: used.device_milli_slots,
+                limit: devices,
+            });
+        }
         if units.scratch_mib > limit.scratch_mib.saturating_sub(used.scratch_mib) {
             return Err(CapacityRefusal::Scratch {
                 used: used.scratch_mib,
@@ -127,6 +138,11 @@ impl Book {
 
     fn take(&mut self, units: Units) -> Charge {
         self.used.milli_slots += units.milli_slots;
+        // Without a limit nothing bounds the sum.
+        self.used.device_milli_slots = self
+            .used
+            .device_milli_slots
+            .saturating_add(units.device_milli_slots);
         self.used.scratch_mib += units.scratch_mib;
         let id = self.next;
         self.next += 1;
@@ -134,11 +150,19 @@ impl Book {
         Charge { id, units }
     }
 
+    fn free(&mut self, units: Units) {
+        self.used.milli_slots -= units.milli_slots;
+        self.used.device_milli_slots = self
+            .used
+            .device_milli_slots
+            .saturating_sub(units.device_milli_slots);
+        self.used.scratch_mib -= units.scratch_mib;
+    }
+
     fn give_back(&mut self, id: u64) {
         // A charge that is not in the book was given back before: a repeated success.
         if let Some(units) = self.taken.remove(&id) {
-            self.used.milli_slots -= units.milli_slots;
-            self.used.scratch_mib -= units.scratch_mib;
+            self.free(units);
             self.serve();
         }
     }
@@ -161,8 +185,7 @@ impl Book {
             if let Err(Ok(unclaimed)) = waiter.answer.send(Ok(charge)) {
                 // It left between the two lines above.
                 self.taken.remove(&unclaimed.id);
-                self.used.milli_slots -= units.milli_slots;
-                self.used.scratch_mib -= units.scratch_mib;
+                self.free(units);
             }
         }
     }

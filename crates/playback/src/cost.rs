@@ -15,8 +15,11 @@
 //!
 //! each scaled by pixels a second, and, whatever the size, 30 for every encoded sound and 20 for repackaging.
 //! A ladder decodes once and is charged the encoding of every quality: viewers may watch all of them.
+//! What a device does is charged to the device in the same measure, and to the processor only what is left to it:
+//! all of the picture where the device decodes too, its encoding where turning, mapping or drawing is done before.
 //! Copying runs at the viewer's pace through the hold-back rules, so it is charged the repackaging alone.
 
+use ether_encoder::Share;
 use ether_media::decision::{AudioAction, AudioDecision, Decision, Protocol, VideoAction};
 use ether_media::{Codec, Facts, FieldOrder, Rational, Ticks};
 
@@ -39,38 +42,70 @@ const SEGMENTS_HELD: u64 = 8;
 /// Least and most scratch that is booked, in MiB.
 const SCRATCH: std::ops::RangeInclusive<u64> = 32..=1_024;
 
-/// Units for the execution of `decision`. A playback whose file is handed over is charged nothing.
-pub fn units(facts: &Facts, decision: &Decision) -> Units {
-    if decision.protocol.is_none() {
-        return Units::default();
-    }
-    let mut milli_slots = REPACKAGE;
-    if let Some(video) = &decision.video
-        && let VideoAction::Encode(target) = &video.action
-    {
-        let rate = video.frame_rate.unwrap_or(ASSUMED_RATE);
-        let source = facts.stream(video.stream).and_then(|s| Some((s, s.video()?)));
-        if let Some((stream, picture)) = source {
-            let fields = picture.field_order.is_some_and(|o| o != FieldOrder::Progressive);
-            let mut each = decode(&stream.codec);
-            each += if fields { DEINTERLACE } else { 0 };
-            each += if target.tone_map { TONE_MAP } else { 0 };
-            milli_slots += scaled(each, picture.width, picture.height, rate);
+/// What one execution costs, before it is known what a device does of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// Repackaging and sound, which the processor always does.
+    rest: u64,
+    /// Decoding, weaving and mapping the picture.
+    pictures: u64,
+    /// Encoding it, in every quality.
+    encoding: u64,
+    scratch_mib: u32,
+}
+
+impl Costs {
+    /// Of the execution of `decision`. A playback whose file is handed over costs nothing.
+    pub fn of(facts: &Facts, decision: &Decision) -> Self {
+        if decision.protocol.is_none() {
+            return Self::default();
         }
-        let encode = match video.codec {
-            Codec::Hevc => ENCODE_HEVC,
-            _ => ENCODE_H264,
+        let mut costs = Self {
+            rest: REPACKAGE,
+            scratch_mib: scratch(decision),
+            ..Self::default()
         };
-        let lower = decision.lower.iter().map(|quality| &quality.target);
-        for target in std::iter::once(target).chain(lower) {
-            milli_slots = milli_slots.saturating_add(scaled(encode, target.width, target.height, rate));
+        if let Some(video) = &decision.video
+            && let VideoAction::Encode(target) = &video.action
+        {
+            let rate = video.frame_rate.unwrap_or(ASSUMED_RATE);
+            let source = facts.stream(video.stream).and_then(|s| Some((s, s.video()?)));
+            if let Some((stream, picture)) = source {
+                let fields = picture.field_order.is_some_and(|o| o != FieldOrder::Progressive);
+                let mut each = decode(&stream.codec);
+                each += if fields { DEINTERLACE } else { 0 };
+                each += if target.tone_map { TONE_MAP } else { 0 };
+                costs.pictures = scaled(each, picture.width, picture.height, rate);
+            }
+            let encode = match video.codec {
+                Codec::Hevc => ENCODE_HEVC,
+                _ => ENCODE_H264,
+            };
+            let lower = decision.lower.iter().map(|quality| &quality.target);
+            for target in std::iter::once(target).chain(lower) {
+                let each = scaled(encode, target.width, target.height, rate);
+                costs.encoding = costs.encoding.saturating_add(each);
+            }
         }
+        let encoded = |audio: &&AudioDecision| matches!(audio.action, AudioAction::Encode(_));
+        costs.rest += decision.sounds().filter(encoded).count() as u64 * SOUND;
+        costs
     }
-    let encoded = |audio: &&AudioDecision| matches!(audio.action, AudioAction::Encode(_));
-    milli_slots = milli_slots.saturating_add(decision.sounds().filter(encoded).count() as u64 * SOUND);
-    Units {
-        milli_slots: u32::try_from(milli_slots).unwrap_or(u32::MAX),
-        scratch_mib: scratch(decision),
+
+    /// What is charged where a device does `share` of the picture's work: to it what it does, the rest to the
+    /// processor.
+    pub fn units(&self, share: Share) -> Units {
+        let (processor, device) = match share {
+            Share::Nothing => (self.pictures.saturating_add(self.encoding), 0),
+            Share::Encoding => (self.pictures, self.encoding),
+            Share::Everything => (0, self.pictures.saturating_add(self.encoding)),
+        };
+        let narrow = |slots: u64| u32::try_from(slots).unwrap_or(u32::MAX);
+        Units {
+            milli_slots: narrow(self.rest.saturating_add(processor)),
+            device_milli_slots: narrow(device),
+            scratch_mib: self.scratch_mib,
+        }
     }
 }
 
@@ -121,7 +156,7 @@ mod tests {
         change(&mut picture);
         let facts = facts(picture, 60);
         let decision = decide(&facts, &Client::default(), &wishes).unwrap();
-        units(&facts, &decision)
+        Costs::of(&facts, &decision).units(Share::Nothing)
     }
 
     fn encode() -> Wishes {
@@ -143,6 +178,22 @@ mod tests {
             (430..=460).contains(&smaller),
             "decoding in full, encoding a quarter: {smaller}"
         );
+    }
+
+    #[test]
+    fn a_device_is_charged_what_it_does_and_the_processor_the_rest() {
+        let mut picture = film_picture(1920, 1080);
+        picture.frame_rate = Some(Rational { num: 30, den: 1 });
+        let facts = facts(picture, 60);
+        let decision = decide(&facts, &Client::default(), &encode()).unwrap();
+        let costs = Costs::of(&facts, &decision);
+        let charged = |share| {
+            let units = costs.units(share);
+            (units.milli_slots, units.device_milli_slots)
+        };
+        assert_eq!(charged(Share::Nothing), (20 + 250 + 750, 0));
+        assert_eq!(charged(Share::Encoding), (20 + 250, 750));
+        assert_eq!(charged(Share::Everything), (20, 250 + 750));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ether_encoder::{
     AudioCodec, AudioEncode, AudioTrack, Capabilities, Device, Input, Protocol, Representation, Request,
-    Rung, SegmentContainer, Unsupported, VideoCodec, VideoEncode, VideoTrack,
+    Rung, SegmentContainer, Share, Unsupported, VideoCodec, VideoEncode, VideoTrack,
 };
 use ether_media::decision::{
     self, AudioAction, AudioDecision, CannotPlay, Client, Decision, Force, SegmentKind, VideoAction,
@@ -14,9 +14,10 @@ use ether_media::decision::{
 };
 use ether_media::{Codec, Facts, SoundGrid, Stream, Ticks};
 
+use crate::cost::Costs;
 use crate::ports::{ItemDetail, Units};
 use crate::presentation::{Heard, Packaging, Presentation, Shown, Text};
-use crate::{cost, language, mpd, playlist, texts};
+use crate::{language, mpd, playlist, texts};
 
 /// What is done for one playback, fixed when it is asked for.
 #[derive(Clone, Debug)]
@@ -38,7 +39,9 @@ pub struct Making {
     pub request: Arc<Request>,
     /// Where the bytes are.
     pub input: Input,
-    /// What it is charged.
+    /// What it costs.
+    pub costs: Costs,
+    /// What of that is charged to whom, as long as the same device makes it.
     pub units: Units,
     /// The segment that the viewer begins with.
     pub first: u32,
@@ -320,8 +323,10 @@ fn making(
         path: item.path.clone(),
         revision: item.revision,
     };
+    let costs = Costs::of(&item.facts, decision);
     Ok(Making {
-        units: cost::units(&item.facts, decision),
+        units: costs.units(Share::Nothing),
+        costs,
         first: u32::try_from(decision.timeline.segment_at(start)).unwrap_or(0),
         request: Arc::new(request),
         input,

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::auth::Principal;
 use crate::grant::GrantKeys;
 use crate::lifecycle::{EndReason, LifeLimits, Lifecycle};
-use crate::plan::{Making, Plan, PlanError};
+use crate::plan::{Plan, PlanError};
 use crate::playback::{Activity, Dates, Editor, Encoding, Playback, Shared, Task, TaskReport};
 use crate::ports::{Capacity, CapacityRefusal, ItemDetail, Library, LibraryError};
 use crate::works::Works;
@@ -256,7 +256,7 @@ impl Playbacks {
 
     async fn make(&self, principal: &Principal, wish: &NewPlayback) -> Result<Arc<Playback>, CreateError> {
         let item = Arc::new(self.library.item(wish.item.clone()).await?);
-        let plan = self.plan(&item, wish)?;
+        let (plan, encoding) = self.plan(&item, wish)?;
         let id = PlaybackId::random().map_err(|_| CreateError::NoRandomness)?;
         let created_at = self.clock.now();
         let life = (plan.decision.timeline.end().to_duration() + self.limits.margin).min(self.limits.longest);
@@ -269,8 +269,6 @@ impl Playbacks {
             expires_at,
         };
         let edition = editor.write(&plan, &item, 0);
-        let encoding = plan.making.clone();
-        let encoding = encoding.map(|making| Encoding::new(making, &*self.encoder));
         let now = self.clock.monotonic();
         let (commands, inbox) = mpsc::channel(COMMANDS);
         let playback = Arc::new(Playback {
@@ -315,24 +313,29 @@ impl Playbacks {
         Ok(playback)
     }
 
-    /// What is done for `wish`. A ladder that is more than the whole machine is given up: one quality of a film that
-    /// plays is better than several that nobody else can watch anything beside.
-    fn plan(&self, item: &ItemDetail, wish: &NewPlayback) -> Result<Plan, CreateError> {
-        let plan = self.admitted(item, wish, &wish.wishes)?;
+    /// What is done for `wish`, and on what. A ladder that is more than the whole machine is given up: one quality of a
+    /// film that plays is better than several that nobody else can watch anything beside.
+    fn plan(&self, item: &ItemDetail, wish: &NewPlayback) -> Result<(Plan, Option<Encoding>), CreateError> {
+        let (plan, encoding) = self.admitted(item, wish, &wish.wishes)?;
         let limit = self.capacity.usage().limit.milli_slots;
         let ladder = !plan.decision.lower.is_empty();
-        let beyond = |making: &Making| making.units.milli_slots > limit;
-        if ladder && plan.making.as_ref().is_some_and(beyond) {
+        let beyond = |encoding: &Encoding| encoding.making.units.milli_slots > limit;
+        if ladder && encoding.as_ref().is_some_and(beyond) {
             let one = Wishes {
                 ladder: false,
                 ..wish.wishes
             };
             return self.admitted(item, wish, &one);
         }
-        Ok(plan)
+        Ok((plan, encoding))
     }
 
-    fn admitted(&self, item: &ItemDetail, wish: &NewPlayback, wishes: &Wishes) -> Result<Plan, CreateError> {
+    fn admitted(
+        &self,
+        item: &ItemDetail,
+        wish: &NewPlayback,
+        wishes: &Wishes,
+    ) -> Result<(Plan, Option<Encoding>), CreateError> {
         let capabilities = self.encoder.capabilities();
         let plan = Plan::with_subtitle(
             item,
@@ -342,13 +345,16 @@ impl Playbacks {
             wish.subtitle,
             capabilities,
         )?;
-        if let Some(making) = &plan.making {
-            self.encoder
-                .supports(&making.request)
-                .map_err(|unsupported| CreateError::Plan(PlanError::Unsupported(unsupported)))?;
-            self.capacity.admits(making.units)?;
-        }
-        Ok(plan)
+        let Some(making) = plan.making.clone() else {
+            return Ok((plan, None));
+        };
+        self.encoder
+            .supports(&making.request)
+            .map_err(|unsupported| CreateError::Plan(PlanError::Unsupported(unsupported)))?;
+        // What is charged depends on what encodes.
+        let encoding = Encoding::new(making, &*self.encoder);
+        self.capacity.admits(encoding.making.units)?;
+        Ok((plan, Some(encoding)))
     }
 
     /// The playback `id`, ended ones included for as long as they are remembered.

@@ -384,8 +384,11 @@ pub trait Capacity: Send + Sync {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Units {
-    /// Encoder time: 1,000 is one 1080p30 encode in real time.
+    /// Encoder time of the processor: 1,000 is one 1080p30 encode in real time.
     pub milli_slots: u32,
+    /// Encoder time of encoding devices, in the same measure. As a limit, 0 leaves it to the device to say when it is
+    /// full.
+    pub device_milli_slots: u32,
     /// Scratch space in MiB.
     pub scratch_mib: u32,
 }

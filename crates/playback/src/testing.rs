@@ -12,7 +12,7 @@ use bytes::Bytes;
 use ether_encoder::{
     BoxFuture, ByteStream, Capabilities, Choice, ChoiceReason, Control, Device, Encoder, EncoderState,
     Execution, Observation, Pieces, Request, Resource, RetireError, Retirement, Revision, ServeError, Served,
-    ServedMedia, Start, StartError, Started, Unsupported,
+    ServedMedia, Share, Start, StartError, Started, Unsupported,
 };
 use ether_media::{
     AudioFacts, ChromaSampling, Codec, Container, Facts, FactsSource, Keyframes, Rational, Stream,
@@ -311,10 +311,12 @@ impl Encoder for Script {
         match request.on(device).device() {
             Device::Software => Choice {
                 device: Device::Software,
+                share: Share::Nothing,
                 reasons: vec![ChoiceReason::Software],
             },
             device => Choice {
                 device,
+                share: Share::Everything,
                 reasons: vec![ChoiceReason::Proved],
             },
         }

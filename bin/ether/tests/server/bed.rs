@@ -383,7 +383,9 @@ impl Server {
             sessions["capacity"]["used"].clone()
         };
         let look = async {
-            while capacity().await != serde_json::json!({"milliSlots": 0, "scratchMib": 0}) {
+            while capacity().await
+                != serde_json::json!({"milliSlots": 0, "deviceMilliSlots": 0, "scratchMib": 0})
+            {
                 sleep(Duration::from_millis(20)).await;
             }
         };

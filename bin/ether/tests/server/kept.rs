@@ -51,5 +51,8 @@ async fn a_film_that_was_watched_needs_no_encoder_again() {
     }
     let path = format!("/ether/api/sessions/{}", again.created["id"].as_str().unwrap());
     let session = server.api(Method::GET, &path, None).await.expect(200).json();
-    assert_eq!(session["charged"], json!({"milliSlots": 0, "scratchMib": 0}));
+    assert_eq!(
+        session["charged"],
+        json!({"milliSlots": 0, "deviceMilliSlots": 0, "scratchMib": 0})
+    );
 }

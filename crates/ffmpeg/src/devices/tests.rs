@@ -108,7 +108,8 @@ async fn a_full_device_is_passed_over_for_a_while_and_a_broken_one_until_the_nex
         Arc::new(clock.clone()),
         HardwareWish::Auto,
     );
-    assert_eq!(devices.choose(&request).device, CARD);
+    let choice = devices.choose(&request);
+    assert_eq!((choice.device, choice.share), (CARD, Share::Everything));
     let told = devices.failed(CARD, VideoCodec::H264, Fault::Full);
     assert_eq!(told, Refusal::Device);
     let choice = devices.choose(&request);

@@ -5,7 +5,7 @@
 //! rate below the rung's bound over one second. `docs/encoding.md` says which published practice the numbers
 //! follow.
 
-use ether_encoder::{Device, Rung, VideoCodec, VideoEncode};
+use ether_encoder::{Device, Rung, Share, VideoCodec, VideoEncode};
 use ether_media::decision::average_bit_rate;
 use ether_media::{ChromaSampling, Codec, MasteringKind, Rotation};
 
@@ -72,6 +72,17 @@ pub(super) fn decoder_arguments(args: &mut Arguments, strand: &Strand) {
     args.one(method);
     args.add("-hwaccel_device gpu -hwaccel_output_format");
     args.one(method);
+}
+
+/// What the device of `strand` does of the work on its picture.
+pub(crate) fn share(strand: &Strand) -> Share {
+    match strand.encode() {
+        Some(encode) if encode.device.is_hardware() => match Chain::of(strand, encode) {
+            Some(_) => Share::Everything,
+            None => Share::Encoding,
+        },
+        _ => Share::Nothing,
+    }
 }
 
 /// The filters of a picture that stays on the device from its decoder to its encoder.

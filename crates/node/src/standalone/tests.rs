@@ -209,7 +209,7 @@ impl House {
 
     /// Waits until nothing is charged any more, which needs proof that the encoder is gone.
     async fn rests(&self) {
-        let idle = json!({"milliSlots": 0, "scratchMib": 0});
+        let idle = json!({"milliSlots": 0, "deviceMilliSlots": 0, "scratchMib": 0});
         self.until("the capacity", "/ether/api/sessions", |sessions| {
             sessions["capacity"]["used"] == idle
         })

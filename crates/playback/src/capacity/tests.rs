@@ -11,6 +11,7 @@ fn capacity(slots: u32) -> (Arc<LocalCapacity>, ManualClock) {
     let clock = ManualClock::at(Timestamp::from_micros(0));
     let limit = Units {
         milli_slots: slots,
+        device_milli_slots: 0,
         scratch_mib: 1_000,
     };
     (
@@ -22,6 +23,7 @@ fn capacity(slots: u32) -> (Arc<LocalCapacity>, ManualClock) {
 fn units(milli_slots: u32) -> Units {
     Units {
         milli_slots,
+        device_milli_slots: 0,
         scratch_mib: 10,
     }
 }
@@ -159,4 +161,42 @@ async fn the_queue_has_an_end_and_closing_empties_it() {
         CapacityRefusal::Closed
     );
     assert_eq!(capacity.taken().len(), 1, "what was taken stays taken");
+}
+
+/// What a card does takes nothing of the processor, and without a limit of its own only the card says when it is full.
+#[tokio::test]
+async fn devices_have_a_budget_of_their_own() {
+    let (capacity, _) = capacity(1_000);
+    let on_a_card = Ask {
+        units: Units {
+            device_milli_slots: 9_000,
+            ..units(20)
+        },
+        ..ask(20, 0)
+    };
+    let first = capacity.reserve(on_a_card.clone()).await.unwrap();
+    let second = capacity.reserve(on_a_card.clone()).await.unwrap();
+    let third = capacity.reserve(ask(960, 0)).await.unwrap();
+    assert_eq!(capacity.usage().used.device_milli_slots, 18_000);
+    for charge in [&first, &second, &third] {
+        capacity.release(charge, &proof()).await.unwrap();
+    }
+    assert_eq!(capacity.usage().used, Units::default());
+
+    let limited = LocalCapacity::new(
+        Units {
+            milli_slots: 1_000,
+            device_milli_slots: 10_000,
+            scratch_mib: 1_000,
+        },
+        Arc::new(ManualClock::at(Timestamp::from_micros(0))),
+    );
+    let _first = limited.reserve(on_a_card.clone()).await.unwrap();
+    let now = Ask {
+        until: Monotonic::from_origin(Duration::ZERO),
+        ..on_a_card
+    };
+    let refused = limited.reserve(now).await.unwrap_err();
+    let (used, limit) = (9_000, 10_000);
+    assert_eq!(refused, CapacityRefusal::Encoders { used, limit });
 }

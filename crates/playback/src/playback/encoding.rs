@@ -82,6 +82,7 @@ impl Encoding {
         if self.choice.device != self.making.request.device() {
             self.making.request = self.making.request.on(self.choice.device).into();
         }
+        self.making.units = self.making.costs.units(self.choice.share);
         self.identity = Identity::of(&self.making);
     }
 

@@ -44,6 +44,7 @@ impl Default for Setup {
             server: ServerLimits::default(),
             capacity: Units {
                 milli_slots: 2_000,
+                device_milli_slots: 0,
                 scratch_mib: 4_096,
             },
             origins: Vec::new(),

@@ -6,6 +6,7 @@ use ether_encoder::{Device, Refusal, Resource, ServeError};
 use serde_json::{Value, json};
 
 use super::bed::{Bed, Socket, resource};
+use crate::ports::Capacity;
 
 const CARD: Device = Device::Nvenc { gpu: 0 };
 
@@ -53,6 +54,9 @@ async fn a_device_that_takes_no_further_session_is_left_for_the_processor() {
         *bed.encoder.device.lock().unwrap() = Device::Software;
         let mut socket = asks_and_meets(&bed, &session, "3.m4s", refused(refusal)).await;
         assert_eq!(bed.encoder.newest().device, CARD);
+        let used = bed.capacity.usage().used;
+        assert_eq!(used.milli_slots, 20, "the card does all of the picture");
+        assert!(used.device_milli_slots > 100, "{used:?}");
         bed.until("another encoder", || bed.encoder.started() == 2).await;
         assert_eq!(bed.encoder.newest().device, Device::Software);
         finish(
@@ -62,8 +66,11 @@ async fn a_device_that_takes_no_further_session_is_left_for_the_processor() {
                 number: 3,
             },
         );
-        // The viewer notices nothing but the wait, and the owner can read what happened.
+        // The viewer notices nothing but the wait, the charge follows the work, and the owner can read what happened.
         assert_eq!(socket.read("GET").await.status.as_u16(), 200);
+        let after = bed.capacity.usage().used;
+        assert_eq!(after.milli_slots, 20 + used.device_milli_slots);
+        assert_eq!(after.device_milli_slots, 0);
         let now = encoding(&bed, &session).await;
         assert_eq!(now["device"], "software");
         assert_eq!(now["fallbacks"][0]["code"], code);

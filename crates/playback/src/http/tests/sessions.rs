@@ -483,7 +483,7 @@ async fn a_small_machine_makes_one_quality_where_it_cannot_make_several() {
         ..Default::default()
     };
     let decision = ether_media::decision::decide(&film.facts, &Default::default(), &wishes).unwrap();
-    let charged = crate::cost::units(&film.facts, &decision);
+    let charged = crate::cost::Costs::of(&film.facts, &decision).units(ether_encoder::Share::Nothing);
     let small = Bed::with(|setup| setup.capacity.milli_slots = charged.milli_slots).await;
     assert_eq!(qualities(&small).await, 1);
 }
