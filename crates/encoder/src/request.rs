@@ -29,17 +29,25 @@ pub struct Request {
 
 /// Most sounds that one request may offer.
 pub const MOST_SOUNDS: usize = 32;
+/// How long before the first frame sound may begin that shares a representation with the picture: about a frame.
+const MOST_LEAD_TOGETHER: Ticks = Ticks(Ticks::HZ / 25);
+
 /// Most qualities of one picture.
 pub const MOST_RUNGS: usize = 8;
 
 impl Request {
     /// Whether picture and sound come in representations of their own: always in DASH, and in HLS as soon as
-    /// there is a choice of either, so that switching one never touches the other.
+    /// there is a choice of either, so that switching one never touches the other, or as sound begins well before
+    /// the picture: some players take the first sample of a fragment that holds both for the presentation's zero,
+    /// and would show everything later by as much. (In transport streams they do worse with sound of its own.)
     pub fn apart(&self) -> bool {
         match self.protocol {
             Protocol::Http { .. } => false,
             Protocol::Dash => true,
-            Protocol::Hls { .. } => self.rungs() > 1 || self.audio.len() > 1,
+            Protocol::Hls { container } => {
+                let early = container == SegmentContainer::Fmp4 && self.timeline.lead() > MOST_LEAD_TOGETHER;
+                self.rungs() > 1 || self.audio.len() > 1 || (early && self.video.is_some())
+            }
         }
     }
 

@@ -23,6 +23,7 @@ const FILES: &[Asset] = &[
     asset!("abilities.js"),
     asset!("api.js"),
     asset!("app.js"),
+    asset!("captions.js"),
     asset!("catalog.js"),
     asset!("controls.js"),
     asset!("curtain.js"),

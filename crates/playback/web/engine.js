@@ -2,6 +2,7 @@
 // hls.js. Whichever it is, it reports the same two things: why it is waiting, and why it failed.
 
 import { ApiError, refusal } from "./api.js";
+import { captions } from "./captions.js";
 
 const LIBRARY = "/assets/vendor/hls.min.js";
 /** A segment is held back for at most 8 s by the server; anything slower than this is lost. */
@@ -29,18 +30,19 @@ export function choosePlayer(video, wanted = null) {
 }
 
 /**
- * Starts loading `url`. Returns `{ name, retry(), detach(), hear(n), show(height), caption(n) }`: the last three
- * switch to the sound with that place in the playlist, to the quality of that height (null leaves it to the player)
- * and to the text track with that place (-1 for none), and say whether they did; where they did not, only a new playback helps. `onWaiting(error or null)`: loading is being
- * tried again, or goes on; `onFailure(error)`: it has stopped until `retry()` or `detach()`. Loading anew pauses:
- * whoever wants it to play says so again when it can.
+ * Starts loading `url`. Returns `{ name, retry(), detach(), hear(n), show(height), caption(n) }`. `hear` and `show`
+ * switch to the sound with that place in the playlist and to the quality of that height (null leaves it to the
+ * player), and say whether they did; where they did not, only a new playback helps. `caption` shows the text track
+ * with that place, -1 for none. `onWaiting(error or null)`: loading is being tried again, or goes on;
+ * `onFailure(error)`: it has stopped until `retry()` or `detach()`. Loading anew pauses: whoever wants it to play says
+ * so again when it can.
  */
 export async function attach({ video, url, isFile, player, startSeconds, texts, onWaiting, onFailure }) {
   if (isFile || player === "native") {
     return attachNative({ video, url, isFile, startSeconds, texts, onWaiting, onFailure });
   }
   const Hls = await loadHls();
-  return attachMse({ Hls, video, url, startSeconds, onWaiting, onFailure });
+  return attachMse({ Hls, video, url, startSeconds, texts, onWaiting, onFailure });
 }
 
 function attachNative({ video, url, isFile, startSeconds, texts, onWaiting, onFailure }) {
@@ -80,33 +82,13 @@ function attachNative({ video, url, isFile, startSeconds, texts, onWaiting, onFa
     retry: reload,
     hear: () => false,
     show: () => false,
-    // Of HLS the browser reads the text tracks itself; to a file they are added when they are wanted.
-    caption: (n) => (isFile ? addText(video, texts[n]) : showText(video, n)),
+    // A file's own text tracks lie on its own clock, and not every browser reads them.
+    caption: captions(video, texts, { own: !isFile, signal: live.signal }),
     detach() {
       live.abort();
-      addText(video, undefined);
       empty(video);
     },
   };
-}
-
-/** Shows `text` with a file, or takes away what was shown. */
-function addText(video, text) {
-  for (const old of video.querySelectorAll("track")) old.remove();
-  if (text) {
-    const track = document.createElement("track");
-    Object.assign(track, { kind: "subtitles", label: text.name, srclang: text.language ?? "", src: text.vtt });
-    video.append(track);
-    track.track.mode = "showing";
-  }
-  return true;
-}
-
-/** Shows the text track with place `n` among those that the browser found. */
-function showText(video, n) {
-  const found = [...video.textTracks].filter((track) => track.kind === "subtitles" || track.kind === "captions");
-  for (const [place, track] of found.entries()) track.mode = place === n ? "showing" : "disabled";
-  return n < 0 || n < found.length;
 }
 
 /** A media element only says that it failed; the address itself says why. */
@@ -129,7 +111,8 @@ async function diagnose(mediaError, url, isFile, signal) {
   }
 }
 
-function attachMse({ Hls, video, url, startSeconds, onWaiting, onFailure }) {
+function attachMse({ Hls, video, url, startSeconds, texts, onWaiting, onFailure }) {
+  const live = new AbortController();
   const retry = {
     maxNumRetry: RETRIES,
     retryDelayMs: 500,
@@ -153,6 +136,10 @@ function attachMse({ Hls, video, url, startSeconds, onWaiting, onFailure }) {
     abrEwmaDefaultEstimate: FIRST_ESTIMATE,
     abrEwmaDefaultEstimateMax: FIRST_ESTIMATE,
     testBandwidth: false,
+    // Text tracks are whole files that any browser shows; hls.js would draw them with what the page's policy refuses.
+    subtitleTrackController: undefined,
+    subtitleStreamController: undefined,
+    timelineController: undefined,
     manifestLoadPolicy: policy,
     playlistLoadPolicy: policy,
     fragLoadPolicy: policy,
@@ -192,15 +179,7 @@ function attachMse({ Hls, video, url, startSeconds, onWaiting, onFailure }) {
       if (hls.levels.length === 0) hls.loadSource(url);
       else hls.startLoad(video.currentTime || startSeconds);
     },
-    caption(n) {
-      // Before the playlist is read, what is chosen there by the server's word is shown.
-      if (hls.levels.length > 0) {
-        if (n >= 0 && !hls.subtitleTracks[n]) return false;
-        hls.subtitleTrack = n;
-      }
-      hls.subtitleDisplay = n >= 0;
-      return true;
-    },
+    caption: captions(video, texts, { own: false, signal: live.signal }),
     hear(n) {
       if (!hls.audioTracks[n]) return false;
       hls.audioTrack = n;
@@ -215,6 +194,7 @@ function attachMse({ Hls, video, url, startSeconds, onWaiting, onFailure }) {
       return true;
     },
     detach() {
+      live.abort();
       hls.destroy();
       empty(video);
     },

@@ -173,7 +173,8 @@ export class WatchView {
     const place = texts.findIndex((text) => text.stream === subtitle);
     const drawn = (stream) => stream !== null && !texts.some((text) => text.stream === stream);
     if (drawn(subtitle) || drawn(this.subtitle)) return false;
-    return this.#engine.caption(place);
+    this.#engine.caption(place);
+    return true;
   }
 
   /** The qualities that the item was last offered in together. */

@@ -164,10 +164,15 @@ export class Viewer {
     return { Original: "direct", Copied: "copy", Converted: "encode" }[word];
   }
 
-  async chooseQuality(id) {
+  chooseQuality(id) {
+    return this.tune(`quality-${id}`);
+  }
+
+  /** Opens the dialog, chooses what has this id there, and closes it. */
+  async tune(id) {
     await this.page.keyboard.press("i");
     await this.page.locator("#tune-dialog[open]").waitFor();
-    await this.page.locator(`#quality-${id}`).check();
+    await this.page.locator(`#${id}`).check();
     await this.page.locator("#tune-dialog header button").click();
   }
 

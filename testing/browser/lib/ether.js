@@ -54,8 +54,13 @@ export async function startEther({ folder, dataDir, port, terminal = false, envi
       return output;
     },
     api: (method, address, body) => ask(url, token, method, address, body),
-    /** FFmpeg and ffprobe processes that belong to this server, as `pid name`. */
-    encoders: () => encodersOf(child.pid, [data, folder]),
+    /** FFmpeg and ffprobe processes that belong to this server, as `pid name`; those with `word` among their arguments. */
+    encoders: async (word) => {
+      const all = await encodersOf(child.pid, [data, folder]);
+      if (!word) return all;
+      const words = await Promise.all(all.map((each) => fs.readFile(`/proc/${each.split(" ")[0]}/cmdline`, "utf8").catch(() => "")));
+      return all.filter((_, n) => words[n].split("\0").includes(word));
+    },
     /** Waits until none is left. */
     noEncoder: (limitMs) => until("every ffmpeg of this server to end", async () =>
       (await encodersOf(child.pid, [data, folder])).length === 0, limitMs),
