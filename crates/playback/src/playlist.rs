@@ -117,6 +117,13 @@ fn variant(text: &mut String, presentation: &Presentation<'_>, shown: Option<&Sh
     // The average is that of what is played unless something else is chosen.
     let sound_average = heard.first().map_or(0, |sound| sound.rate.average);
     let peak = shown.map_or(0, |s| s.rate.peak).saturating_add(sound_peak);
+    // An encoder holds its bound over any stretch but for what it saved up in its buffer, at most a second's worth:
+    // a segment may have that much more.
+    let saved = match presentation.independent {
+        true => shown.map_or(0, |s| s.rate.peak) / longest(presentation.timeline).unsigned_abs().max(1),
+        false => 0,
+    };
+    let peak = peak.saturating_add(saved);
     let average = shown.map_or(0, |s| s.rate.average).saturating_add(sound_average);
     let peak = container.with_overhead(peak, streams).max(1);
     let average = container.with_overhead(average, streams).clamp(1, peak);
@@ -165,9 +172,6 @@ fn variant(text: &mut String, presentation: &Presentation<'_>, shown: Option<&Sh
 pub fn media(presentation: &Presentation<'_>) -> String {
     let timeline = presentation.timeline;
     let lengths: Vec<i64> = (0..timeline.len()).map(|n| micros(timeline, n)).collect();
-    // A player may refuse a segment whose rounded duration exceeds this, so it is computed from the very
-    // numbers that are written.
-    let target = lengths.iter().map(|length| (length + 500_000) / 1_000_000).max();
     let mut text = String::with_capacity(256 + lengths.len() * (48 + presentation.grant.len()));
     text.push_str("#EXTM3U\n");
     line(
@@ -176,7 +180,7 @@ pub fn media(presentation: &Presentation<'_>) -> String {
     );
     line(
         &mut text,
-        format_args!("#EXT-X-TARGETDURATION:{}", target.unwrap_or(1).max(1)),
+        format_args!("#EXT-X-TARGETDURATION:{}", longest(timeline)),
     );
     text.push_str("#EXT-X-MEDIA-SEQUENCE:0\n#EXT-X-PLAYLIST-TYPE:VOD\n");
     if presentation.independent {
@@ -202,6 +206,13 @@ pub fn media(presentation: &Presentation<'_>) -> String {
     }
     text.push_str("#EXT-X-ENDLIST\n");
     text
+}
+
+/// The longest segment in whole seconds, at least one. A player may refuse a segment whose rounded duration exceeds
+/// this, so it is computed from the very numbers that are written.
+fn longest(timeline: &Timeline) -> i64 {
+    let rounded = |n| (micros(timeline, n) + 500_000) / 1_000_000;
+    (0..timeline.len()).map(rounded).max().unwrap_or(1).max(1)
 }
 
 /// Length of segment `n` in microseconds: the difference of two rounded bounds, so that the running sum of

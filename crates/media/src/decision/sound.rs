@@ -17,7 +17,7 @@ const LATE: Ticks = Ticks(Ticks::HZ / 2);
 const EARLY: Ticks = Ticks(Ticks::HZ);
 
 /// Share of a total bit rate that sound may take, as one part in this many.
-const SOUND_SHARE: u64 = 4;
+pub(super) const SOUND_SHARE: u64 = 4;
 
 /// Most channels that AAC is encoded to.
 const MOST_CHANNELS: u16 = 8;
@@ -40,17 +40,18 @@ pub(super) fn decide(
             } else {
                 whole
             };
-            let average = stream.bit_rate.unwrap_or_else(|| assumed_rate(stream).min(most));
+            let assumed = assumed_rate(stream);
+            let average = stream.bit_rate.unwrap_or_else(|| assumed.min(most));
+            // What nobody measured is promised with room: a player that got more than it was told would stall.
+            let room = average.saturating_mul(5) / 4;
+            let peak = stream.bit_rate.map_or(room.max(assumed), |_| room);
             AudioDecision {
                 stream: stream.index,
                 action: AudioAction::Copy,
                 codec: stream.codec.clone(),
                 codec_string,
                 channels: stream.audio().and_then(|a| a.channels),
-                rate: BitRate {
-                    average,
-                    peak: average.saturating_mul(5) / 4,
-                },
+                rate: BitRate { average, peak },
                 reasons: vec![Reason::ClientPlaysCodec],
             }
         }

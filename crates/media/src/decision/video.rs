@@ -6,6 +6,7 @@ use super::hevc::hevc_level;
 use super::holder::Holder;
 use super::ladder;
 use super::reason::Reason;
+use super::sound::SOUND_SHARE;
 use super::span::Span;
 use super::{
     BitRate, CannotPlay, Force, LONGEST_COPIED_SEGMENT, Quality, VideoAction, VideoDecision, VideoTarget,
@@ -364,9 +365,9 @@ impl Source<'_> {
 
     /// Bits a second of the stream: stated, or what the file leaves for it.
     fn rate(&self, sound: u64) -> u64 {
-        self.stream
-            .bit_rate
-            .unwrap_or_else(|| self.span.average(self.facts.size).saturating_sub(sound))
+        let whole = self.span.average(self.facts.size);
+        let rest = || whole.saturating_sub(sound.min(whole / SOUND_SHARE));
+        self.stream.bit_rate.unwrap_or_else(rest)
     }
 
     fn codec_string(&self) -> Option<String> {
