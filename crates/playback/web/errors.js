@@ -45,6 +45,7 @@ const WORDS = {
   encoder_not_started: ["The encoder could not be started", "Check that FFmpeg is installed on the server; its log says more.", Mend.RETRY],
   encoder_failed: ["FFmpeg gave up on this file", "A part of it may be damaged. Going on a little later may get past it.", Mend.CONTINUE],
   output_unreadable: ["FFmpeg gave up on this file", "A part of it may be damaged. Going on a little later may get past it.", Mend.CONTINUE],
+  not_ready: ["This part does not get ready", "The server's encoder is stuck, or too slow for this quality. A lower one may help.", Mend.CONTINUE],
   stalled: ["The encoder got stuck", "Trying again starts a new one.", Mend.CONTINUE],
   bound_violated: ["The encoder lost its place", "Trying again starts a new one.", Mend.CONTINUE],
   configuration_changed: ["The encoder lost its place", "Trying again starts a new one.", Mend.CONTINUE],

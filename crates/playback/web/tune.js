@@ -99,9 +99,16 @@ function choice(group, value, name, hint, checked, onChoose) {
 
 /** The encoder's own sample; fields it does not have are left out, never shown as zero. */
 function encoderNumbers(session) {
+  const rows = [];
+  // What encodes the picture, and why nothing faster does.
+  const { encoding, decision } = session ?? {};
+  if (encoding && decision?.video?.action === "encode") {
+    rows.push(["Encoded by", encoding.name], ["Because", encoding.reasons.join(" · ")]);
+    for (const { from, message } of encoding.fallbacks) rows.push([`Instead of ${from}`, message]);
+  }
   const sample = session?.encoder;
-  if (!sample) return [];
-  const rows = [["Encoder", sample.ended?.message ?? sample.state]];
+  if (!sample) return rows;
+  rows.push(["Encoder", sample.ended?.message ?? sample.state]);
   if (Number.isFinite(sample.producedMs)) rows.push(["Made up to", clock(sample.producedMs / 1000)]);
   if (Number.isFinite(sample.runs)) rows.push(["Encoder starts", String(sample.runs)]);
   if (Number.isFinite(sample.scratchUsed) && sample.scratchLimit > 0) rows.push(["Scratch space", `${bytes(sample.scratchUsed)} of ${bytes(sample.scratchLimit)}`]);

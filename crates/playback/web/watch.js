@@ -597,8 +597,8 @@ export class WatchView {
 /** The most telling of what the player saw and what the server says of the playback. */
 function whyEnded(error, session) {
   if (session?.ended) return new ApiError({ status: 410, ...session.ended });
-  // The browser's own HLS says only that it failed; the encoder says how it ended.
+  // The browser's own HLS says only that it failed, and who waited in vain only that; the encoder says how it ended.
   const encoder = session?.encoder?.ended;
-  if (error.status === 0 && encoder && !["complete", "stopped"].includes(encoder.code)) return new ApiError({ status: 502, ...encoder });
+  if ((error.status === 0 || error.code === "not_ready") && encoder && !["complete", "stopped"].includes(encoder.code)) return new ApiError({ status: 502, ...encoder });
   return error;
 }

@@ -62,7 +62,8 @@ class Mpv {
       const socket = net.connect(address, () => resolve(socket)).once("error", () => resolve(null));
     }));
     this.#socket.on("error", () => {});
-    readline.createInterface({ input: this.#socket }).on("line", (line) => {
+    // Whoever writes to an mpv that has ended learns it by its end.
+    readline.createInterface({ input: this.#socket }).on("error", () => {}).on("line", (line) => {
       const message = JSON.parse(line);
       if (message.event) this.#events.push(message);
       else this.#answers.get(message.request_id)?.(message);

@@ -96,7 +96,8 @@ async function byMpv({ url, length, protocol, sounds }) {
     await mpv.plays(0.3, length);
     for (const to of seeks ? [0.6, 0.2] : []) {
       await mpv.seek(length * to);
-      await mpv.plays(length * to - 0.1, length * to + 5);
+      // FFmpeg leaves out a segment that a busy machine has not made in time.
+      await mpv.plays(length * to - 0.1, length * to + 13);
     }
     const tracks = await mpv.tracks("audio");
     assert.equal(tracks.length, protocol === "matroska" ? Math.min(1, sounds) : sounds, "every sound is there to choose");
