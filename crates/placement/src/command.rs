@@ -11,7 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::bounds::{Capacity, Claims, EvidenceBody, Invalid, Lease, Quota, whole};
-use crate::evidence::{Author, EvidenceKind};
+use crate::evidence::{Author, EvidenceKind, node_of};
+use crate::state::Revision;
 
 /// One request, as the decision sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -51,7 +52,10 @@ pub enum Command {
         body: EvidenceBody,
     },
     /// Publish this coordinator, and seed or verify the fleet's ceiling (P18).
-    Join,
+    Join {
+        /// Whether another boot of this node gives way: the ledger was just opened by this one.
+        takes_over: bool,
+    },
     /// Take back what a coordinator published, once membership knows that it is gone.
     Withdraw {
         /// Its node.
@@ -66,17 +70,11 @@ pub enum Command {
         /// The new one.
         capacity: Quota,
     },
-}
-
-/// What a pool's row must be for [`SetPool`] to replace it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Expected {
-    /// Anything: the caller alone speaks for this scope.
-    Any,
-    /// No pool yet.
-    Absent,
-    /// A pool of this capacity: how an operator settles two documents that disagree.
-    Exactly(Capacity),
+    /// Go by the database's clock again, after it was ahead and has been set right.
+    Rebase {
+        /// The epoch of the clock that the caller saw.
+        epoch: u64,
+    },
 }
 
 /// See [`Command::SetPool`].
@@ -88,8 +86,9 @@ pub struct SetPool {
     pub role: Role,
     /// Units from now on. Below the used ones it only denies new work.
     pub capacity: Capacity,
-    /// What must stand there now.
-    pub expected: Expected,
+    /// The revision of the pool that the caller saw; [`Revision::NONE`] where it saw none. Whoever sets what
+    /// stands already need not have seen it.
+    pub seen: Revision,
 }
 
 /// For each enabled role its 1 to 16 distinct scopes. No role: no admission.
@@ -134,6 +133,8 @@ pub struct SetTarget {
     pub boot: BootId,
     /// The incarnation that the caller saw; `None` where it saw no target.
     pub expected: Option<BootId>,
+    /// The revision of that incarnation's policy that the caller saw; [`Revision::NONE`] where it saw no target.
+    pub seen: Revision,
     /// What it admits.
     pub admission: Admission,
 }
@@ -186,6 +187,7 @@ impl ReserveRequest {
                 &reserve.session,
             ));
         }
+        check_target(&reserve.target)?;
         if reserve.expected.next().is_none() {
             return Err(Invalid::new("expected generation", EXPECTED, reserve.expected));
         }
@@ -217,6 +219,17 @@ impl ReserveRequest {
             role: r.role,
             operation: r.operation.clone(),
         }
+    }
+}
+
+/// Accepts a target whose text begins with the node that it is a device of.
+///
+/// # Errors
+/// [`Invalid`] names the form.
+pub fn check_target(target: &TargetId) -> Result<(), Invalid> {
+    match NodeId::new(node_of(target)) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Invalid::new("target", "<node> or <node>/<device>", target)),
     }
 }
 

@@ -3,137 +3,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ether_store::{Bound, Deadline, MigrateError, Store, StoreError, Tx};
+use ether_store::{Bound, Deadline, Store, Tx};
 use ether_types::{BootId, ClusterId, Fence, NodeId, SessionId, Timestamp};
 
 use crate::bounds::{EvidenceBody, Invalid, Quota};
-use crate::command::{Command, Reserve, ReserveRequest, SetPool, SetTarget, check_deadline, check_fence};
+use crate::command::{
+    Command, Reserve, ReserveRequest, SetPool, SetTarget, check_deadline, check_fence, check_target,
+};
 use crate::decide::settled;
-use crate::evidence::{Author, EvidenceKind, StoredEvidence};
+use crate::error::{Cause, LedgerError, OpenError, Retirement, UnknownOutcome, Unproven};
+use crate::evidence::{Author, EvidenceKind};
 use crate::options::Options;
 use crate::outcome::{
-    Joined, Mismatch, Outcome, PoolSet, Raised, Record, Recorded, Released, Renewed, Reserved, TargetSet,
-    Usage,
+    Joined, Mismatch, Outcome, PoolSet, Raised, Rebased, Record, Recorded, Released, Renewed, Reserved,
+    TargetSet, Usage,
 };
 use crate::queue::Queue;
-use crate::read::{Failed, Page, Reader, Unretired};
-use crate::sql::Fault;
-use crate::sql::rows;
+use crate::read::{Kept, Page, Reader, Unretired};
 use crate::sql::schema::{COMPONENT, SCHEMA};
+use crate::sql::{Unreadable, rows};
 use crate::state::{Coordinator, Own};
-use crate::verify::{Presented, Verifier, VerifyError};
-
-/// Renewals in one transaction of [`Ledger::renew_many`]: few enough that whoever waits behind one slice
-/// waits no longer than behind a group of other requests.
-const SLICE: usize = 1_024;
-
-/// There is no answer, and the change may have happened or not (P11). [`Ledger::lookup`] and the same
-/// operation again settle it: every command of the ledger may be repeated.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("the outcome is unknown: {cause}")]
-pub struct UnknownOutcome {
-    /// What happened to the answer.
-    pub cause: Cause,
-}
-
-/// What happened to an answer.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum Cause {
-    /// It did not come within the transaction timeout.
-    #[error("no answer within {0:?}")]
-    Timeout(Duration),
-    /// The transaction failed, or its COMMIT was not answered.
-    #[error(transparent)]
-    Fault(Arc<Fault>),
-    /// The task that was to answer ended.
-    #[error("the ledger's task ended")]
-    Ended,
-}
-
-impl From<Cause> for UnknownOutcome {
-    fn from(cause: Cause) -> Self {
-        Self { cause }
-    }
-}
-
-impl From<Fault> for UnknownOutcome {
-    fn from(fault: Fault) -> Self {
-        Cause::Fault(Arc::new(fault)).into()
-    }
-}
-
-/// Why a call to the ledger has no outcome.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum LedgerError {
-    /// The request is not well formed; nothing was asked of the database.
-    #[error(transparent)]
-    Invalid(#[from] Invalid),
-    /// Too many requests wait; this one was not taken, and nothing was changed.
-    #[error("the ledger has too many requests waiting")]
-    Overloaded,
-    /// The database does not hold this cluster's ledger, or the request names another cluster; nothing was
-    /// changed. `None` where no coordinator has joined what is there.
-    #[error("this is the ledger of {}", .0.as_ref().map_or("no cluster yet", ClusterId::as_str))]
-    Foreign(Option<ClusterId>),
-    /// There is no answer.
-    #[error(transparent)]
-    Unknown(#[from] UnknownOutcome),
-}
-
-/// Why a ledger could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// An option is out of its range.
-    #[error(transparent)]
-    Option(#[from] Invalid),
-    /// Its tables are not usable.
-    #[error(transparent)]
-    Migrate(#[from] MigrateError),
-    /// The database belongs to another cluster. Nothing in it was changed, its tables included.
-    #[error("this ledger belongs to cluster {0}")]
-    Foreign(ClusterId),
-    /// A row of the ledger's own is not one that it can have written.
-    #[error(transparent)]
-    Fault(#[from] Fault),
-    /// Joining it had no outcome.
-    #[error(transparent)]
-    Ledger(#[from] LedgerError),
-}
-
-impl From<StoreError> for OpenError {
-    fn from(error: StoreError) -> Self {
-        OpenError::Migrate(MigrateError::Store(error))
-    }
-}
-
-/// The answer to [`Ledger::retire`].
-#[derive(Debug)]
-pub enum Retirement {
-    /// What came of it: the proof was accepted, or nothing was left to prove.
-    Proved(Released),
-    /// Nothing was released: the ending is not proved.
-    Unproven(Unproven),
-}
-
-/// Why an ending counts as unproved.
-#[derive(Debug, thiserror::Error)]
-pub enum Unproven {
-    /// The ledger was opened without a verifier.
-    #[error("no retirement verifier is configured")]
-    NoVerifier,
-    /// The verifier did not accept.
-    #[error("the verifier did not accept: {0}")]
-    Refused(VerifyError),
-    /// The verifier did not answer within its bound.
-    #[error("the verifier did not answer within {0:?}")]
-    TimedOut(Duration),
-    /// The verifier answered about another assignment.
-    #[error("the verifier answered about generation {} of {}", .0.generation, .0.session)]
-    OtherFence(Box<Fence>),
-    /// The verifier panicked.
-    #[error("the verifier panicked")]
-    Crashed,
-}
+use crate::verify::{Presented, Verdicts, Verifier};
 
 /// The placement ledger of one open store. Clones share it.
 ///
@@ -146,14 +36,14 @@ pub enum Unproven {
 pub struct Ledger {
     queue: Arc<Queue>,
     options: Arc<Options>,
-    verifier: Option<Arc<dyn Verifier>>,
+    verdicts: Option<Verdicts>,
 }
 
 impl std::fmt::Debug for Ledger {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ledger")
             .field("options", &self.options)
-            .field("verifier", &self.verifier.is_some())
+            .field("verifier", &self.verdicts.is_some())
             .finish_non_exhaustive()
     }
 }
@@ -189,6 +79,8 @@ impl Ledger {
                 // Published in whole microseconds, as everything in the database is (D5).
                 transaction_timeout: whole_micros(options.transaction_timeout),
                 lock_timeout: whole_micros(options.lock_timeout),
+                verify_timeout: whole_micros(options.verify_timeout),
+                clock_skew: options.clock_skew,
             },
             fleet: options.fleet,
         };
@@ -199,21 +91,26 @@ impl Ledger {
         let ledger = Self {
             queue: Queue::new(tables, own, bound),
             options: Arc::new(options),
-            verifier,
+            verdicts: verifier.map(Verdicts::of),
         };
-        match ledger.join().await? {
+        match ledger.publish(true).await? {
             Joined::Foreign { cluster } => Err(OpenError::Foreign(cluster)),
             joined => Ok((ledger, joined)),
         }
     }
 
     /// Publishes this coordinator again and tells how the fleet's ceiling stands; where it could not be
-    /// seeded before, this tries again.
+    /// seeded before, this tries again. Where a later boot of the same node has opened the ledger since, that one's
+    /// options stand.
     ///
     /// # Errors
     /// [`LedgerError`].
     pub async fn join(&self) -> Result<Joined, LedgerError> {
-        match self.one(Command::Join).await? {
+        self.publish(false).await
+    }
+
+    async fn publish(&self, takes_over: bool) -> Result<Joined, LedgerError> {
+        match self.one(Command::Join { takes_over }).await? {
             Outcome::Join(joined) => Ok(joined),
             other => Err(mixed_up(&other)),
         }
@@ -247,6 +144,7 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError`].
     pub async fn set_target(&self, set: SetTarget) -> Result<TargetSet, LedgerError> {
+        check_target(&set.target)?;
         match self.one(Command::SetTarget(set)).await? {
             Outcome::SetTarget(set) => Ok(set),
             other => Err(mixed_up(&other)),
@@ -299,7 +197,9 @@ impl Ledger {
         loop {
             let slice: Vec<Command> = renewals
                 .by_ref()
-                .take(SLICE)
+                // As many as share a transaction, so that whoever waits behind one slice waits no longer than
+                // behind a group of other requests.
+                .take(self.queue.limit())
                 .map(|(fence, deadline)| Command::Renew { fence, deadline })
                 .collect();
             if slice.is_empty() {
@@ -327,12 +227,15 @@ impl Ledger {
         }
     }
 
-    /// What the ledger holds for many sessions, without the lock: for authority reads that settle nothing
-    /// (P25).
+    /// What the ledger holds for many sessions, in their order, without the lock: for authority reads that settle
+    /// nothing (P25). A row that cannot be read is the answer of its session alone.
     ///
     /// # Errors
     /// [`LedgerError`].
-    pub async fn lookup_many(&self, sessions: &[SessionId]) -> Result<Vec<Option<Record>>, LedgerError> {
+    pub async fn lookup_many(
+        &self,
+        sessions: &[SessionId],
+    ) -> Result<Vec<Result<Option<Record>, Unreadable>>, LedgerError> {
         Ok(self.reader(&self.deadline()).lookup_many(sessions).await?)
     }
 
@@ -361,6 +264,19 @@ impl Ledger {
         let capacity = Quota::ceiling(capacity.get())?;
         match self.one(Command::Raise { expect, capacity }).await? {
             Outcome::Raise(raised) => Ok(raised),
+            other => Err(mixed_up(&other)),
+        }
+    }
+
+    /// Lets the ledger go by the database's clock as it stands, after that clock was ahead and has been set right.
+    /// `epoch` is what [`Ledger::usage`] showed. Nothing that has not been proved over may last longer than what the
+    /// clock says now, so that nothing comes back to life and nothing keeps a deadline that was never meant.
+    ///
+    /// # Errors
+    /// [`LedgerError`]; after an unknown outcome, the same call again settles it.
+    pub async fn rebase_clock(&self, epoch: u64) -> Result<Rebased, LedgerError> {
+        match self.one(Command::Rebase { epoch }).await? {
+            Outcome::Rebase(rebased) => Ok(rebased),
             other => Err(mixed_up(&other)),
         }
     }
@@ -394,7 +310,7 @@ impl Ledger {
     ///
     /// # Errors
     /// As [`Ledger::lookup_many`].
-    pub async fn evidence(&self, fence: &Fence) -> Result<Vec<StoredEvidence>, LedgerError> {
+    pub async fn evidence(&self, fence: &Fence) -> Result<Kept, LedgerError> {
         check_fence(fence)?;
         if fence.cluster != self.options.cluster {
             return Err(LedgerError::Foreign(Some(self.options.cluster.clone())));
@@ -418,22 +334,29 @@ impl Ledger {
         check_fence(&fence)?;
         let cluster = &self.options.cluster;
         let mut deadline = self.deadline();
-        let (found, stored) = self.reader(&deadline).evidence(&fence).await?;
+        let (found, kept) = self.reader(&deadline).evidence(&fence).await?;
         match settled(cluster, found.as_ref(), &fence) {
             // Without the lock this may be older than the assignment.
             None | Some(Released::Fenced(Mismatch::Absent)) => {}
-            Some(released) => return Ok(Retirement::Proved(released)),
+            Some(released) => return Ok(Retirement::Proved { released, by: None }),
         }
         let asked = Deadline::after(self.options.verify_timeout);
-        let verdict = self.verdict(&fence, offered, stored).await;
+        let verdict = self.verdict(&fence, offered, kept).await;
         // The verifier's time is its own.
         deadline.extend(asked.bound().saturating_sub(asked.left()));
-        let Err(unproven) = verdict else {
-            let retire = self.many(vec![Command::Retire { fence }], &deadline);
-            return match first(retire.await?)? {
-                Outcome::Retire(released) => Ok(Retirement::Proved(released)),
-                other => Err(mixed_up(&other)),
-            };
+        let unproven = match verdict {
+            Ok(kind) => {
+                let retire = self.many(vec![Command::Retire { fence }], &deadline);
+                return match first(retire.await?)? {
+                    Outcome::Retire(released) => {
+                        let ours = matches!(released, Released::Retired { already: false });
+                        let by = ours.then_some(kind);
+                        Ok(Retirement::Proved { released, by })
+                    }
+                    other => Err(mixed_up(&other)),
+                };
+            }
+            Err(unproven) => unproven,
         };
         // Meanwhile the call that this one repeats may have succeeded, and consumed the evidence that the
         // verifier missed. Only under the lock can it be said that it has not.
@@ -441,34 +364,31 @@ impl Ledger {
         let lookup = self.many(vec![Command::Lookup { session }], &deadline);
         match first(lookup.await?)? {
             Outcome::Lookup(found) => Ok(match settled(cluster, found.as_deref(), &fence) {
-                Some(released) => Retirement::Proved(released),
+                Some(released) => Retirement::Proved { released, by: None },
                 None => Retirement::Unproven(unproven),
             }),
             other => Err(mixed_up(&other)),
         }
     }
 
-    /// Asks the verifier, on a task of its own, so that a panic, or work that never yields, stays the verifier's.
+    /// What the verifier accepts as the proof of the fence's ending.
     async fn verdict(
         &self,
         fence: &Fence,
         offered: Option<EvidenceBody>,
-        stored: Vec<StoredEvidence>,
-    ) -> Result<(), Unproven> {
-        let verifier = self.verifier.clone().ok_or(Unproven::NoVerifier)?;
+        kept: Kept,
+    ) -> Result<EvidenceKind, Unproven> {
+        let verdicts = self.verdicts.as_ref().ok_or(Unproven::NoVerifier)?;
         let presented = Presented {
             fence: fence.clone(),
             offered,
-            stored,
+            stored: kept.pieces,
+            unreadable: kept.unreadable,
         };
-        let bound = self.options.verify_timeout;
-        let mut asked = Asked(tokio::spawn(async move { verifier.verify(presented).await }));
-        match tokio::time::timeout(bound, &mut asked.0).await {
-            Ok(Ok(Ok(acceptance))) if acceptance.fence == *fence => Ok(()),
-            Ok(Ok(Ok(acceptance))) => Err(Unproven::OtherFence(Box::new(acceptance.fence))),
-            Ok(Ok(Err(refused))) => Err(Unproven::Refused(refused)),
-            Ok(Err(_panic)) => Err(Unproven::Crashed),
-            Err(_elapsed) => Err(Unproven::TimedOut(bound)),
+        let accepted = verdicts.ask(presented, self.options.verify_timeout).await?;
+        match accepted.fence == *fence {
+            true => Ok(accepted.kind),
+            false => Err(Unproven::OtherFence(Box::new(accepted.fence))),
         }
     }
 
@@ -543,15 +463,6 @@ impl Ledger {
     }
 }
 
-impl From<Failed> for LedgerError {
-    fn from(failed: Failed) -> Self {
-        match failed {
-            Failed::Elsewhere(cluster) => LedgerError::Foreign(cluster),
-            Failed::Fault(fault) => UnknownOutcome::from(fault).into(),
-        }
-    }
-}
-
 /// Refuses a database of another cluster, before any of its tables is touched. `found` is the version they have.
 async fn belongs(tx: &mut Tx, found: i64, cluster: &ClusterId) -> Result<(), OpenError> {
     if found == 0 {
@@ -559,12 +470,13 @@ async fn belongs(tx: &mut Tx, found: i64, cluster: &ClusterId) -> Result<(), Ope
     }
     let sql = "SELECT cluster FROM placement_meta WHERE id = 1";
     let row = tx.first(sql, &[]).await?;
-    let row = row.ok_or_else(|| rows::corrupt("placement_meta", "id"))?;
+    let row = row.ok_or_else(|| rows::corrupt("placement_meta", "id", "the ledger itself"))?;
     match row.opt_text(0)? {
         None => Ok(()),
         Some(found) if found == cluster.as_str() => Ok(()),
         Some(found) => {
-            let found = ClusterId::new(found).map_err(|_| rows::corrupt("placement_meta", "cluster"))?;
+            let found = ClusterId::new(found)
+                .map_err(|_| rows::corrupt("placement_meta", "cluster", "the ledger itself"))?;
             Err(OpenError::Foreign(found))
         }
     }
@@ -573,15 +485,6 @@ async fn belongs(tx: &mut Tx, found: i64, cluster: &ClusterId) -> Result<(), Ope
 fn first(answers: Vec<Result<Outcome, LedgerError>>) -> Result<Outcome, LedgerError> {
     let answer = answers.into_iter().next();
     answer.unwrap_or_else(|| Err(UnknownOutcome::from(Cause::Ended).into()))
-}
-
-/// The verifier's task, which ends with whoever asked.
-struct Asked(tokio::task::JoinHandle<Result<crate::verify::Acceptance, VerifyError>>);
-
-impl Drop for Asked {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 /// An outcome of another command than the one that was asked: a defect of the queue.

@@ -11,6 +11,7 @@
 pub mod bounds;
 pub mod command;
 pub mod decide;
+mod error;
 mod evidence;
 mod ledger;
 mod options;
@@ -25,10 +26,12 @@ mod verify;
 
 pub use bounds::{Capacity, Claims, EvidenceBody, Invalid, Lease, PageSize, Quota, Units};
 pub use command::{Command, ReserveRequest};
+pub use error::{Cause, LedgerError, OpenError, Retirement, UnknownOutcome, Unproven};
 pub use evidence::{Author, EvidenceKind, PIECES, PIECES_OF_NODE, StoredEvidence};
-pub use ledger::{Cause, Ledger, LedgerError, OpenError, Retirement, UnknownOutcome, Unproven};
+pub use ledger::Ledger;
 pub use options::Options;
-pub use read::{Owner, Page, Unretired};
-pub use sql::Fault;
+pub use read::{Cursor, Kept, Owner, Page, Unretired};
 pub use sql::schema::COMPONENT;
+pub use sql::{Fault, Unreadable};
+pub use state::Revision;
 pub use verify::{Acceptance, Presented, Verdict, Verifier, VerifyError};

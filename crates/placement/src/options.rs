@@ -29,6 +29,9 @@ pub struct Options {
     pub lock_timeout: Duration,
     /// The longest that a retirement verifier may take: over zero, at most 1 min.
     pub verify_timeout: Duration,
+    /// How far the database's clock may stand behind the latest instant that the ledger acted on before nothing
+    /// is granted or renewed any more: at most 1 min. Deadlines may be too far ahead by as much.
+    pub clock_skew: Duration,
 }
 
 impl Options {
@@ -44,6 +47,7 @@ impl Options {
             transaction_timeout: Duration::from_secs(10),
             lock_timeout: Duration::from_secs(5),
             verify_timeout: Duration::from_secs(10),
+            clock_skew: Duration::from_secs(5),
         }
     }
 
@@ -72,6 +76,10 @@ impl Options {
                     format!("{value:?}"),
                 ));
             }
+        }
+        if self.clock_skew > MINUTE {
+            let value = format!("{:?}", self.clock_skew);
+            return Err(Invalid::new("clock skew", "at most 1 min", value));
         }
         Ok(())
     }

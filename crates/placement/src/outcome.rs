@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use ether_types::{BootId, ClusterId, Fence, Generation, NodeId, Role, ScopeName, Timestamp};
 
-use crate::bounds::{Capacity, Claims, Quota};
+use crate::bounds::{Claims, Quota};
 use crate::evidence::{EvidenceKind, StoredEvidence};
-use crate::state::Pool;
+use crate::state::{Pool, Revision, Target};
 
 /// Whether an assignment may act, by the database's clock at the moment of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -153,6 +153,8 @@ pub enum Reserved {
     },
     /// The ledger is full.
     Quota(QuotaReached),
+    /// The database's clock stands too far behind for a deadline to be worth anything: nothing new is granted.
+    ClockBehind(ClockBehind),
     /// This coordinator's quota is not the fleet's ceiling: it is closed to new work (P18).
     CeilingMismatch {
         /// This coordinator's.
@@ -160,6 +162,26 @@ pub enum Reserved {
         /// The fleet's.
         fleet: Quota,
     },
+}
+
+/// The database's clock stands further behind the latest instant that the ledger acted on than is let pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClockBehind {
+    /// How far.
+    pub behind: Duration,
+    /// How far it may.
+    pub skew: Duration,
+}
+
+impl fmt::Display for ClockBehind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the database's clock is {:?} behind the latest instant that the ledger acted on, and {:?} at most is \
+             let pass: set the clock right, or retire what still runs and rebase the ledger",
+            self.behind, self.skew
+        )
+    }
 }
 
 /// The answer to a renewal.
@@ -184,6 +206,9 @@ pub enum Renewed {
         /// The latest deadline that is possible now.
         latest: Timestamp,
     },
+    /// The database's clock stands too far behind for a later deadline to be worth anything; the one that stands
+    /// stays.
+    ClockBehind(ClockBehind),
     /// The fence is not the one that the ledger holds.
     Fenced(Mismatch),
 }
@@ -240,10 +265,10 @@ pub enum PoolSet {
         /// The pool now.
         pool: Pool,
     },
-    /// The pool was not as expected; it is unchanged.
+    /// The pool is not the one that the caller saw; it is unchanged.
     Mismatch {
-        /// Its capacity, or `None` where there is no pool.
-        current: Option<Capacity>,
+        /// What it is, or `None` where there is no pool.
+        current: Option<Pool>,
     },
 }
 
@@ -251,11 +276,14 @@ pub enum PoolSet {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TargetSet {
     /// The target admits what was asked for.
-    Set,
-    /// Another incarnation stands than the caller saw; nothing was changed.
+    Set {
+        /// To be named by whoever sets it next.
+        revision: Revision,
+    },
+    /// Another incarnation, or another policy of it, stands than the caller saw; nothing was changed.
     Superseded {
-        /// The one that stands, or `None` where there is no target.
-        current: Option<BootId>,
+        /// What stands, or `None` where there is no target.
+        current: Option<Box<Target>>,
     },
 }
 
@@ -303,6 +331,11 @@ pub enum Joined {
         /// Where other coordinators differ.
         differences: Vec<Difference>,
     },
+    /// A later boot of this node has joined since: nothing was published. Only opening the ledger takes over.
+    Superseded {
+        /// That boot.
+        current: BootId,
+    },
     /// The ledger belongs to another cluster.
     Foreign {
         /// Which one.
@@ -330,6 +363,31 @@ pub enum Raised {
     },
 }
 
+/// The answer to a rebase of the clock.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Rebased {
+    /// The ledger goes by the database's clock as it stands.
+    Rebased {
+        /// The epoch now.
+        epoch: u64,
+        /// Whether this call began it.
+        moved: bool,
+    },
+    /// An assignment that has not been proved over lasts longer than what the clock says now: its authority, or
+    /// the end of it, would be another one. Retire it first.
+    Held {
+        /// The one that lasts longest.
+        holder: Box<Fence>,
+        /// Until when.
+        deadline: Timestamp,
+    },
+    /// The clock was rebased since the caller looked.
+    Mismatch {
+        /// The epoch that stands.
+        current: u64,
+    },
+}
+
 /// Rows of the ledger (P17).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Usage {
@@ -341,9 +399,12 @@ pub struct Usage {
     pub ceiling: Option<Quota>,
     /// The counter that every mutation raises.
     pub revision: u64,
-    /// How far the database's clock stands behind the latest instant that the ledger acted on. Zero but after
-    /// that clock was stepped back; until it has caught up, time stands still here and nothing expires.
+    /// How far the database's clock stands behind the latest instant that the ledger acted on, as far as this
+    /// process knows. Zero but after that clock was stepped back; until it has caught up, time stands still here
+    /// and nothing expires, and past the declared skew nothing is granted or renewed.
     pub behind: Duration,
+    /// How often the clock was rebased.
+    pub epoch: u64,
 }
 
 /// The answer to any command.
@@ -360,6 +421,7 @@ pub enum Outcome {
     Join(Joined),
     Withdraw(bool),
     Raise(Raised),
+    Rebase(Rebased),
     /// The answer to any of them but a join where the ledger is not the coordinator's cluster's.
     Elsewhere(Option<ClusterId>),
 }

@@ -6,10 +6,12 @@
 //! under way yet is then dropped, one that is under way ends without being told.
 //!
 //! Sharing a transaction must not mean sharing another's fault. Where a group fails by what one of its commands
-//! touches, a row that the ledger cannot have written for one, it is halved until that command stands alone.
+//! touches, a row that the ledger cannot have written for one, it is halved until that command stands alone. Where
+//! the database takes nothing new, those who only wanted to know are answered without the others. And where a group
+//! is more than the database does within the bound, the next ones are smaller.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ether_store::{Bound, Deadline, StoreError, Tables, Tx};
@@ -17,17 +19,19 @@ use ether_types::Timestamp;
 use tokio::sync::oneshot;
 
 use crate::command::Command;
-use crate::decide::decide;
+use crate::decide::{Reading, decide};
 use crate::outcome::Outcome;
 use crate::sql::Fault;
 use crate::sql::load::load;
 use crate::sql::write::{Dirty, write};
-use crate::state::Own;
+use crate::state::{Change, Meta, Own, State};
 
 /// Commands that may wait at once.
 const LINE: usize = 8_192;
 /// Commands in one transaction. It bounds how long one group holds the lock.
 const GROUP: usize = 1_024;
+/// By how much groups may grow after one that was as large as they may be went through.
+const GROWTH: usize = 16;
 
 /// Turns that everybody else gets before the next group is closed.
 const GATHER: u32 = 16;
@@ -49,23 +53,46 @@ pub(crate) struct Queue {
     own: Arc<Own>,
     bound: Bound,
     line: Mutex<Line>,
+    /// How many commands a group may have: [`GROUP`], or fewer after one did not end within the bound.
+    limit: AtomicUsize,
     pub(crate) latest: Arc<Latest>,
 }
 
-/// The latest instant that this process has judged anything at.
+/// The latest instant that this process has judged anything at, and in which epoch of the ledger's clock.
 #[derive(Debug, Default)]
-pub(crate) struct Latest(AtomicI64);
+pub(crate) struct Latest(Mutex<Option<(u64, Timestamp)>>);
 
 impl Latest {
-    /// `read`, or the latest instant before it where the clock was stepped back meanwhile.
-    pub(crate) fn at(&self, read: Timestamp) -> Timestamp {
-        let before = self.0.fetch_max(read.as_micros(), Ordering::SeqCst);
-        Timestamp::from_micros(before.max(read.as_micros()))
+    /// `read`, or the latest instant before it where the clock was stepped back meanwhile. What was seen before the
+    /// ledger's clock was rebased counts for nothing.
+    pub(crate) fn at(&self, epoch: u64, read: Timestamp) -> Timestamp {
+        let mut latest = self.lock();
+        let at = since(*latest, epoch, read);
+        if latest.is_none_or(|(known, _)| known <= epoch) {
+            *latest = Some((epoch, at));
+        }
+        at
+    }
+
+    /// As [`Latest::at`], for what judges nothing.
+    pub(crate) fn peek(&self, epoch: u64, read: Timestamp) -> Timestamp {
+        since(*self.lock(), epoch, read)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(u64, Timestamp)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[cfg(test)]
     pub(crate) fn forget(&self) {
-        self.0.store(0, Ordering::SeqCst);
+        *self.lock() = None;
+    }
+}
+
+fn since(latest: Option<(u64, Timestamp)>, epoch: u64, read: Timestamp) -> Timestamp {
+    match latest {
+        Some((known, before)) if known >= epoch => before.max(read),
+        _ => read,
     }
 }
 
@@ -84,12 +111,31 @@ impl Queue {
             own: Arc::new(own),
             bound,
             line: Mutex::new(Line::default()),
+            limit: AtomicUsize::new(GROUP),
             latest: Arc::default(),
         })
     }
 
     pub(crate) fn tables(&self) -> &Tables {
         &self.tables
+    }
+
+    /// How many commands share a transaction at most, at present.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Lets groups grow again after one of `size` went through.
+    fn fitted(&self, size: usize) {
+        let limit = self.limit();
+        if size >= limit && limit < GROUP {
+            self.limit.store((limit + GROWTH).min(GROUP), Ordering::Relaxed);
+        }
+    }
+
+    /// Makes groups smaller than one of `size`, which did not end within its bound.
+    fn too_large(&self, size: usize) {
+        self.limit.fetch_min((size / 2).max(1), Ordering::Relaxed);
     }
 
     /// Puts `commands` in the line as one request; they are decided in order, in one transaction unless one of
@@ -132,11 +178,12 @@ impl Queue {
 
     /// The next requests whose callers still wait; `None` hands the line back.
     fn next_group(&self) -> Option<Vec<Waiting>> {
+        let limit = self.limit();
         let mut line = self.lock();
         let mut group = Vec::new();
         let mut commands = 0;
         while let Some(next) = line.waiting.front() {
-            if !group.is_empty() && commands + next.commands.len() > GROUP {
+            if !group.is_empty() && commands + next.commands.len() > limit {
                 break;
             }
             let Some(next) = line.waiting.pop_front() else {
@@ -172,39 +219,58 @@ impl Queue {
     /// An answer for each of `commands`, in their order.
     async fn settle(&self, commands: Vec<Command>) -> Answer {
         let deadline = Deadline::after(self.bound.total);
-        let mut answers = Vec::with_capacity(commands.len());
+        let mut answers: Vec<Option<Result<Outcome, Arc<Fault>>>> = Vec::new();
+        answers.resize_with(commands.len(), || None);
         // What is still to be tried, the first commands last.
-        let mut parts = vec![Arc::<[Command]>::from(commands)];
+        let mut parts = Part::of(commands, self.limit());
         while let Some(part) = parts.pop() {
-            match self.transaction(Arc::clone(&part), &deadline).await {
-                Ok(outcomes) => answers.extend(outcomes.into_iter().map(Ok)),
-                Err(fault) if part.len() > 1 && of_one_command(&fault) && !deadline.left().is_zero() => {
-                    let (first, second) = part.split_at(part.len() / 2);
-                    parts.extend([Arc::from(second), Arc::from(first)]);
+            let writes = Arc::<Mutex<Vec<Writes>>>::default();
+            let fault = match self.transaction(&part, &deadline, &writes).await {
+                Ok(outcomes) => {
+                    self.fitted(part.places.len());
+                    for (place, outcome) in part.places.into_iter().zip(outcomes) {
+                        answers[place] = Some(Ok(outcome));
+                    }
+                    continue;
                 }
-                Err(fault) => {
-                    let fault = Arc::new(fault);
-                    answers.extend(std::iter::repeat_n(Err(fault), part.len()));
+                Err(fault) => fault,
+            };
+            if matches!(fault, Fault::Store(StoreError::Timeout(_))) {
+                self.too_large(part.places.len());
+            }
+            let failed = match deadline.left().is_zero() {
+                true => part.places,
+                false => {
+                    let writes = writes.lock().unwrap_or_else(PoisonError::into_inner);
+                    part.again(&fault, &writes, &mut parts)
                 }
+            };
+            let fault = Arc::new(fault);
+            for place in failed {
+                answers[place] = Some(Err(Arc::clone(&fault)));
             }
         }
-        answers
+        // Every part was answered or taken apart, so that nothing is left over.
+        answers.into_iter().flatten().collect()
     }
 
     async fn transaction(
         &self,
-        commands: Arc<[Command]>,
+        part: &Part,
         deadline: &Deadline,
+        writes: &Arc<Mutex<Vec<Writes>>>,
     ) -> Result<Vec<Outcome>, Fault> {
         let own = Arc::clone(&self.own);
         let latest = Arc::clone(&self.latest);
+        let (commands, remembers) = (Arc::clone(&part.commands), part.remembers);
+        let writes = Arc::clone(writes);
         let bound = Bound {
             lock: self.bound.lock,
             total: deadline.left(),
         };
         self.tables
             .write(bound, move |tx| {
-                Box::pin(async move { transact(tx, &own, &latest, &commands).await })
+                Box::pin(async move { transact(tx, &own, &latest, &commands, remembers, &writes).await })
             })
             .await
     }
@@ -214,10 +280,104 @@ impl Queue {
     }
 }
 
+/// Commands of one group that are tried in one transaction.
+struct Part {
+    /// Where in the group each of them stands.
+    places: Vec<usize>,
+    commands: Arc<[Command]>,
+    /// Whether the instant is written down at which somebody is told that an assignment is over.
+    remembers: bool,
+}
+
+impl Part {
+    /// `commands` in parts of at most `limit`, the first of them last.
+    fn of(commands: Vec<Command>, limit: usize) -> Vec<Part> {
+        let places: Vec<usize> = (0..commands.len()).collect();
+        let parts = places.chunks(limit.max(1)).zip(commands.chunks(limit.max(1)));
+        let parts = parts.map(|(places, commands)| Part {
+            places: places.to_vec(),
+            commands: commands.into(),
+            remembers: true,
+        });
+        let mut parts: Vec<Part> = parts.collect();
+        parts.reverse();
+        parts
+    }
+
+    /// Puts into `parts` what may fare better otherwise than in this part, which failed by `fault`; returns the
+    /// places of those to whom that is the answer. `writes` is what each was about to write, as far as they came.
+    fn again(self, fault: &Fault, writes: &[Writes], parts: &mut Vec<Part>) -> Vec<usize> {
+        if self.places.len() > 1 && of_one_command(fault) {
+            let middle = self.places.len() / 2;
+            for half in [middle..self.places.len(), 0..middle] {
+                parts.push(Part {
+                    places: self.places[half.clone()].to_vec(),
+                    commands: self.commands[half].into(),
+                    remembers: self.remembers,
+                });
+            }
+            return Vec::new();
+        }
+        let unwritable = matches!(fault, Fault::Store(error) if error.is_unwritable());
+        // Without anybody's writes it was the lock itself that was refused.
+        if !unwritable || writes.len() != self.places.len() {
+            return self.places;
+        }
+        let stays = |writes: &Writes| *writes != Writes::Rows;
+        let readers = writes.iter().filter(|writes| stays(writes)).count();
+        if readers == 0 || (readers == self.places.len() && !self.remembers) {
+            return self.places;
+        }
+        let all = self
+            .places
+            .into_iter()
+            .zip(self.commands.iter().cloned())
+            .zip(writes);
+        let (readers, writers): (Vec<_>, Vec<_>) = all.partition(|(_, writes)| stays(writes));
+        let (places, commands): (Vec<_>, Vec<_>) = readers.into_iter().map(|(reader, _)| reader).unzip();
+        parts.push(Part {
+            places,
+            commands: commands.into(),
+            remembers: false,
+        });
+        writers.into_iter().map(|((place, _), _)| place).collect()
+    }
+}
+
+/// What a command's decision writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writes {
+    Nothing,
+    /// Only that the ledger has acted on an instant.
+    Clock,
+    Rows,
+}
+
+impl Writes {
+    fn of(state: &State, changes: &[Change]) -> Self {
+        let clock = state.meta.clock;
+        let of_the_clock = |change: &Change| match change {
+            Change::Meta(meta) => {
+                Meta {
+                    clock,
+                    ..meta.clone()
+                } == state.meta
+            }
+            _ => false,
+        };
+        match changes {
+            [] => Writes::Nothing,
+            changes if changes.iter().all(of_the_clock) => Writes::Clock,
+            _ => Writes::Rows,
+        }
+    }
+}
+
 /// Whether a transaction failed by what one of its commands touched, and certainly left nothing.
 fn of_one_command(fault: &Fault) -> bool {
     match fault {
         Fault::Corrupt { .. } | Fault::Defect(_) | Fault::Revision => true,
+        Fault::Outdated { .. } => false,
         Fault::Store(error) => matches!(error, StoreError::Row { .. } | StoreError::Constraint(_)),
     }
 }
@@ -228,17 +388,31 @@ async fn transact(
     own: &Own,
     latest: &Latest,
     commands: &[Command],
+    remembers: bool,
+    writes: &Mutex<Vec<Writes>>,
 ) -> Result<Vec<Outcome>, Fault> {
     let mut snapshot = load(tx, own, commands).await?;
-    let now = latest.at(tx.began().max(snapshot.state.meta.clock));
+    let meta = &snapshot.state.meta;
+    let (clock, epoch) = (tx.began(), meta.epoch);
+    let seen = latest.at(epoch, clock.max(meta.clock));
     let mut dirty = Dirty::default();
     let mut outcomes = Vec::with_capacity(commands.len());
+    let mut each = Vec::with_capacity(commands.len());
     for command in commands {
-        let decision = decide(&snapshot.state, command, now)?;
+        // Behind a rebase what was seen before it counts for nothing, and is forgotten once that is committed.
+        let rebased = snapshot.state.meta.epoch != epoch;
+        let seen = if rebased { clock } else { seen };
+        let mut decision = decide(&snapshot.state, command, Reading { clock, seen })?;
+        let kind = Writes::of(&snapshot.state, &decision.changes);
+        each.push(kind);
+        if kind == Writes::Clock && !remembers {
+            decision.changes.clear();
+        }
         dirty.note(&snapshot.state, &decision.changes)?;
         snapshot.state.apply(&decision.changes);
         outcomes.push(decision.outcome);
     }
+    *writes.lock().unwrap_or_else(PoisonError::into_inner) = each;
     write(tx, &snapshot, &dirty).await?;
     Ok(outcomes)
 }

@@ -18,8 +18,8 @@ use crate::queue::Latest;
 use crate::sql::rows::{
     self, EVIDENCE_COLUMNS, META_COLUMNS, META_WIDTH, SESSION_COLUMNS, SESSION_JOINED, SESSION_WIDTH, corrupt,
 };
-use crate::sql::{Fault, in_list, pad};
-use crate::state::{Meta, Session};
+use crate::sql::{Fault, Unreadable, in_list, pad};
+use crate::state::Meta;
 
 /// Whose unretired assignments are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,8 +40,30 @@ pub enum Owner {
 pub struct Page {
     /// In the database's order of session identities.
     pub records: Vec<Record>,
+    /// Rows of this page that the ledger cannot have written: each hides an assignment, and no other one.
+    pub unreadable: Vec<Unreadable>,
     /// Pass it on for the next page; `None` on the last one.
-    pub next: Option<SessionId>,
+    pub next: Option<Cursor>,
+}
+
+/// Where a page ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cursor(String);
+
+impl From<SessionId> for Cursor {
+    /// Behind this session.
+    fn from(session: SessionId) -> Self {
+        Self(session.into())
+    }
+}
+
+/// What is kept about one assignment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// The pieces of evidence.
+    pub pieces: Vec<StoredEvidence>,
+    /// Rows that the ledger cannot have written.
+    pub unreadable: Vec<Unreadable>,
 }
 
 /// Which page of whose assignments.
@@ -50,7 +72,7 @@ pub struct Unretired {
     /// Whose.
     pub owner: Owner,
     /// Where the page before ended.
-    pub after: Option<SessionId>,
+    pub after: Option<Cursor>,
     /// How many at most.
     pub limit: PageSize,
 }
@@ -87,7 +109,7 @@ impl Reader<'_> {
     /// A page of what `asked.owner` has not retired.
     pub(crate) async fn unretired(&self, asked: Unretired) -> Result<Page, Failed> {
         // The empty text sorts before every session.
-        let after = asked.after.map_or(String::new(), |session| session.to_string());
+        let after = asked.after.map_or(String::new(), |cursor| cursor.0);
         let limit = usize::try_from(asked.limit.get()).unwrap_or(usize::MAX);
         let more = i64::try_from(asked.limit.get())
             .unwrap_or(i64::MAX)
@@ -107,31 +129,38 @@ impl Reader<'_> {
                 ],
             ),
         };
-        let mut records = self.sessions(&rest, values).await?;
-        let beyond = records.len() > limit;
-        records.truncate(limit);
-        let last = records.last().map(|record| record.fence.session.clone());
-        Ok(Page {
-            records,
+        let mut rows = self.sessions(&rest, values).await?;
+        let beyond = rows.len() > limit;
+        rows.truncate(limit);
+        let last = rows.last().map(|(key, _)| Cursor(key.clone()));
+        let mut page = Page {
+            records: Vec::with_capacity(rows.len()),
+            unreadable: Vec::new(),
             next: last.filter(|_| beyond),
-        })
+        };
+        for (_, read) in rows {
+            match read {
+                Ok(record) => page.records.push(record),
+                Err(unreadable) => page.unreadable.push(unreadable),
+            }
+        }
+        Ok(page)
     }
 
     /// One record for each of `sessions`, in their order. Up to 1,024 of them are one statement.
-    pub(crate) async fn lookup_many(&self, sessions: &[SessionId]) -> Result<Vec<Option<Record>>, Failed> {
+    pub(crate) async fn lookup_many(
+        &self,
+        sessions: &[SessionId],
+    ) -> Result<Vec<Result<Option<Record>, Unreadable>>, Failed> {
         let mut found = HashMap::with_capacity(sessions.len());
         let keys: Vec<String> = sessions.iter().map(SessionId::to_string).collect();
         for keys in pad(&keys) {
             let rest = format!("session IN ({})", in_list(keys.len()));
             let values = keys.into_iter().map(Value::from).collect();
-            for record in self.sessions(&rest, values).await? {
-                found.insert(record.fence.session.clone(), record);
-            }
+            found.extend(self.sessions(&rest, values).await?);
         }
-        Ok(sessions
-            .iter()
-            .map(|session| found.get(session).cloned())
-            .collect())
+        let found = keys.iter().map(|key| found.get(key).cloned().transpose());
+        Ok(found.collect())
     }
 
     /// The ledger's counters.
@@ -139,7 +168,9 @@ impl Reader<'_> {
         let clock = self.tables.clock_sql().unwrap_or("CAST(0 AS BIGINT)");
         let sql = format!("SELECT {META_COLUMNS}, {clock} FROM placement_meta m WHERE m.id = 1");
         let rows = self.query(sql, Vec::new()).await?;
-        let row = rows.first().ok_or_else(|| corrupt("placement_meta", "id"))?;
+        let row = rows
+            .first()
+            .ok_or_else(|| corrupt("placement_meta", "id", "the ledger itself"))?;
         let meta = self.own(row)?;
         let clock = self.clock(row, META_WIDTH).await?;
         Ok(Usage {
@@ -147,15 +178,16 @@ impl Reader<'_> {
             retired: meta.retired,
             ceiling: meta.ceiling,
             revision: meta.revision,
-            behind: meta.clock.saturating_since(clock),
+            behind: self
+                .latest
+                .peek(meta.epoch, clock.max(meta.clock))
+                .saturating_since(clock),
+            epoch: meta.epoch,
         })
     }
 
     /// What the ledger holds for the fence's session, and what is kept about exactly this fence.
-    pub(crate) async fn evidence(
-        &self,
-        fence: &Fence,
-    ) -> Result<(Option<Record>, Vec<StoredEvidence>), Failed> {
+    pub(crate) async fn evidence(&self, fence: &Fence) -> Result<(Option<Record>, Kept), Failed> {
         let clock = self.tables.clock_sql().unwrap_or("CAST(0 AS BIGINT)");
         let sql = format!(
             "SELECT {META_COLUMNS}, {SESSION_JOINED}, {clock}, {EVIDENCE_COLUMNS} FROM placement_meta m \
@@ -166,23 +198,34 @@ impl Reader<'_> {
         let rows = self
             .query(sql, vec![Value::from(fence.session.to_string())])
             .await?;
-        let row = rows.first().ok_or_else(|| corrupt("placement_meta", "id"))?;
+        let row = rows
+            .first()
+            .ok_or_else(|| corrupt("placement_meta", "id", "the ledger itself"))?;
         let meta = self.own(row)?;
         let Some(session) = rows::session(row, META_WIDTH, self.cluster)? else {
-            return Ok((None, Vec::new()));
+            return Ok((None, Kept::default()));
         };
-        let now = self.latest.at(self.clock(row, CLOCK).await?.max(meta.clock));
-        let mut kept = Vec::new();
+        let now = self
+            .latest
+            .at(meta.epoch, self.clock(row, CLOCK).await?.max(meta.clock));
+        let mut kept = Kept::default();
         if session.fence == *fence {
             for row in &rows {
-                kept.extend(rows::evidence(row, CLOCK + 1, fence)?);
+                match rows::evidence(row, CLOCK + 1, fence) {
+                    Ok(piece) => kept.pieces.extend(piece),
+                    Err(unreadable) => kept.unreadable.push(unreadable),
+                }
             }
         }
         Ok((Some(record(&session, now)), kept))
     }
 
-    /// The records of the sessions that `rest` picks, in its order.
-    async fn sessions(&self, rest: &str, values: Vec<Value>) -> Result<Vec<Record>, Failed> {
+    /// The sessions that `rest` picks, in its order, each by its key and as far as its row can be read.
+    async fn sessions(
+        &self,
+        rest: &str,
+        values: Vec<Value>,
+    ) -> Result<Vec<(String, Result<Record, Unreadable>)>, Failed> {
         let clock = self.tables.clock_sql().unwrap_or("CAST(0 AS BIGINT)");
         let sql = format!(
             "SELECT {META_COLUMNS}, {SESSION_JOINED}, {clock} FROM placement_meta m \
@@ -190,13 +233,24 @@ impl Reader<'_> {
              WHERE m.id = 1 ORDER BY s.session"
         );
         let rows = self.query(sql, values).await?;
-        let row = rows.first().ok_or_else(|| corrupt("placement_meta", "id"))?;
+        let row = rows
+            .first()
+            .ok_or_else(|| corrupt("placement_meta", "id", "the ledger itself"))?;
         let meta = self.own(row)?;
-        let now = self.latest.at(self.clock(row, CLOCK).await?.max(meta.clock));
+        let now = self
+            .latest
+            .at(meta.epoch, self.clock(row, CLOCK).await?.max(meta.clock));
         let mut records = Vec::with_capacity(rows.len());
         for row in &rows {
-            let session: Option<Session> = rows::session(row, META_WIDTH, self.cluster)?;
-            records.extend(session.map(|session| record(&session, now)));
+            let Some(key) = rows::session_key(row, META_WIDTH)? else {
+                continue;
+            };
+            let read = match rows::session(row, META_WIDTH, self.cluster) {
+                Ok(None) => continue,
+                Ok(Some(session)) => Ok(record(&session, now)),
+                Err(unreadable) => Err(unreadable),
+            };
+            records.push((key, read));
         }
         Ok(records)
     }

@@ -73,6 +73,30 @@ pub struct Session {
     pub retired: bool,
 }
 
+/// How often the policy of a pool or of a target was set: what whoever sets it next has to have seen, so that a
+/// call that was long on its way undoes nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision(u64);
+
+impl Revision {
+    /// Of what was never set.
+    pub const NONE: Revision = Revision(0);
+
+    /// The `number`th revision.
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn next(self) -> Option<Self> {
+        self.0.checked_add(1).map(Self)
+    }
+}
+
 /// One scope's budget for one role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pool {
@@ -80,6 +104,8 @@ pub struct Pool {
     pub capacity: Capacity,
     /// Units of all unretired claims. Over `capacity` only after that was lowered.
     pub used: u64,
+    /// How often its capacity was set.
+    pub revision: Revision,
 }
 
 /// What an incarnation of a target admits.
@@ -90,6 +116,8 @@ pub struct Target {
     /// For each enabled role the scopes that an assignment must claim; a role that is not here admits
     /// nothing.
     pub roles: BTreeMap<Role, BTreeSet<ScopeName>>,
+    /// How often this target was set.
+    pub revision: Revision,
 }
 
 /// What a coordinator published about itself (P18).
@@ -107,6 +135,10 @@ pub struct Coordinator {
     pub transaction_timeout: Duration,
     /// Its lock timeout.
     pub lock_timeout: Duration,
+    /// Its verify timeout.
+    pub verify_timeout: Duration,
+    /// How far it lets the database's clock stand behind.
+    pub clock_skew: Duration,
 }
 
 /// The one row about the ledger itself.
@@ -125,6 +157,8 @@ pub struct Meta {
     /// The latest instant that the ledger acted on: nothing is ever judged at an earlier one, so that a clock
     /// that is stepped back revives no authority.
     pub clock: Timestamp,
+    /// How often an operator has set `clock` back to what the database's clock said.
+    pub epoch: u64,
 }
 
 /// What the deciding coordinator brings along.
@@ -157,6 +191,8 @@ pub struct State {
     pub evidence: Loaded<SessionId, Vec<StoredEvidence>>,
     /// Every coordinator; `None` where they were not loaded.
     pub coordinators: Option<BTreeMap<NodeId, Coordinator>>,
+    /// The unretired assignment whose deadline is the latest, if there is one; `None` where it was not loaded.
+    pub lasting: Option<Option<(Fence, Timestamp)>>,
 }
 
 impl State {
@@ -170,6 +206,7 @@ impl State {
             targets: Loaded::new("target"),
             evidence: Loaded::new("evidence"),
             coordinators: None,
+            lasting: None,
         }
     }
 
@@ -177,6 +214,11 @@ impl State {
         self.coordinators
             .as_ref()
             .ok_or(NotLoaded("list of coordinators"))
+    }
+
+    pub(crate) fn lasting(&self) -> Result<Option<&(Fence, Timestamp)>, NotLoaded> {
+        let lasting = self.lasting.as_ref();
+        Ok(lasting.ok_or(NotLoaded("latest deadline"))?.as_ref())
     }
 }
 
@@ -208,6 +250,8 @@ impl State {
                 Change::Session(session) => {
                     let key = session.fence.session.clone();
                     self.sessions.set(key, Some((**session).clone()));
+                    // Which deadline is the latest now, only the rows can tell.
+                    self.lasting = None;
                 }
                 Change::Pool(scope, role, pool) => self.pools.set((scope.clone(), *role), Some(*pool)),
                 Change::Target(target, row) => self.targets.set(target.clone(), Some(row.clone())),

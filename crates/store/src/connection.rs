@@ -183,13 +183,16 @@ impl Connection {
         if self.is_postgres() {
             // Each statement must see what was committed before the lock was granted, whatever the server's
             // default is: a snapshot that was taken while waiting for the lock would be stale. A holder that
-            // falls silent loses the lock after the same bound. Zero would mean "for ever" to the server.
+            // falls silent loses the lock after the same bound, and so does one that no longer takes the answers it
+            // asked for: no timeout of a statement reaches a server that is writing, the connection's own does (not
+            // on a Unix socket, which has none). Zero would mean "for ever" to the server.
             let lock_ms = lock_wait.as_millis().max(1);
             let total_ms = total.as_millis().max(1);
             let text = format!(
                 "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock_ms}; \
                  SET LOCAL statement_timeout = {total_ms}; \
                  SET LOCAL idle_in_transaction_session_timeout = {total_ms}; \
+                 SET LOCAL tcp_user_timeout = {total_ms}; \
                  SELECT pg_advisory_xact_lock({lock}); SELECT {POSTGRES_CLOCK}"
             );
             let rows = self.raw(text).await?;

@@ -59,6 +59,18 @@ pub enum Cause {
 }
 
 impl StoreError {
+    /// Whether the database has no room for anything new, or takes nothing at all: what only reads may fare better.
+    pub fn is_unwritable(&self) -> bool {
+        match self {
+            StoreError::ReadOnly(_) | StoreError::Full(_) => true,
+            // SQLite finds out at the commit.
+            StoreError::UnknownCommit(Cause::Driver(error)) => {
+                matches!(sort(error), Kind::ReadOnly | Kind::Full)
+            }
+            _ => false,
+        }
+    }
+
     /// Sorts what a driver reported about a statement.
     pub(crate) fn from_driver(error: sqlx::Error, bound: Duration) -> Self {
         match sort(&error) {

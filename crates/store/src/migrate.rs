@@ -1,8 +1,9 @@
 //! A component's tables and how they came to be.
 //!
-//! Each component keeps its own list in `<component>_migrations`, under its own lock, so that two components
-//! never wait for each other and neither can be run half-migrated. What was applied is remembered with the
-//! checksum of its text: a migration that is edited after it shipped is an error and not a surprise.
+//! Each component keeps its own list in `<component>_migrations`, under its own lock, so that none can be run
+//! half-migrated, and on PostgreSQL none waits for another (a SQLite file has one writer whoever it is). What was
+//! applied is remembered with the checksum of its text: a migration that is edited after it shipped is an error and
+//! not a surprise.
 
 use std::fmt::Write as _;
 

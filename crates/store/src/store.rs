@@ -23,8 +23,9 @@ use crate::tx::{Tx, TxFuture};
 pub struct Options {
     /// Connections for reading, 1 to 256. Each component has one more of its own for writing.
     pub readers: u32,
-    /// The longest that any statement may run, 1 ms to 1 h. It holds on the server too, for the case that
-    /// this process is gone.
+    /// The longest that a PostgreSQL server lets a statement of ours run, or a transaction of ours stand idle or its
+    /// answers unread, 1 ms to 1 h: for the case that this process is gone or stopped. Calls have bounds of their
+    /// own; a statement on SQLite runs in this process and has no other.
     pub statement: Duration,
     /// How long opening and migrating may take, 1 ms to 1 h.
     pub open: Duration,
@@ -129,6 +130,14 @@ impl Store {
                                 "idle_in_transaction_session_timeout",
                                 options.statement.as_millis(),
                             ),
+                            ("tcp_user_timeout", options.statement.as_millis()),
+                        ])
+                        // A host that vanished without a word is found out within two minutes, where the server's
+                        // system would ask for two hours before it looks.
+                        .options([
+                            ("tcp_keepalives_idle", 60),
+                            ("tcp_keepalives_interval", 15),
+                            ("tcp_keepalives_count", 4),
                         ])
                         .disable_statement_logging();
                 Self::open_postgres(To::Postgres(Box::new(connect)).into(), options, clock).await

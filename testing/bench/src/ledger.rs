@@ -2,7 +2,7 @@
 //!
 //! - `ledger/postgres-cycle`: reserve, renew and retire by eight clients, against pgbench calling one function on
 //!   the server for each of the three, under the same lock and with the same rows changed;
-//! - `ledger/growth`: the same cycle over a million tombstones, against a thousand;
+//! - `ledger/growth`: the same cycle all over a million tombstones, against a thousand;
 //! - `ledger/renew-many`: ten thousand sessions renewed in one call, against one by one;
 //! - `ledger/sqlite-cycle`: the cycle by one client on a SQLite file, against a bare loop of its statements.
 
@@ -17,7 +17,7 @@ use ether_testkit::postgres::{Durability, Server};
 use ether_types::Timestamp;
 
 use crate::harness::{Bar, BenchError, Context, Report, alternate, time};
-use crate::ledger::setup::{Bench, cycles};
+use crate::ledger::setup::{Bench, Sessions, cycles};
 
 const CLIENTS: u32 = 8;
 /// Cycles of one client in one sample on PostgreSQL.
@@ -78,7 +78,7 @@ fn postgres_cycle(
         context.runs,
         || {
             round += 1;
-            let elapsed = time(|| runtime.block_on(cycles(&bench, CLIENTS, CYCLES, round)))?;
+            let elapsed = time(|| runtime.block_on(cycles(&bench, Sessions::Own, CLIENTS, CYCLES, round)))?;
             Ok(elapsed * per_cycle)
         },
         || pgbench(server, schema, &script),
@@ -131,13 +131,13 @@ fn growth(
         let bench = runtime.block_on(Bench::open(&url))?;
         let schema = url.rsplit('=').next().unwrap_or_default().to_owned();
         server.sql(&plain::tombstones(&schema, tombstones));
-        Ok::<_, BenchError>(bench)
+        Ok::<_, BenchError>((bench, Sessions::Tombstones(u64::from(tombstones))))
     };
     let (many, few) = (open(1_000_000)?, open(1_000)?);
     server.sql("VACUUM ANALYZE; CHECKPOINT");
     let per_cycle = 1_000.0 / (f64::from(CLIENTS) * CYCLES as f64);
-    let sample = |bench: &Bench, round: u64| {
-        let elapsed = time(|| runtime.block_on(cycles(bench, CLIENTS, CYCLES, round)))?;
+    let sample = |(bench, sessions): &(Bench, Sessions), round: u64| {
+        let elapsed = time(|| runtime.block_on(cycles(bench, *sessions, CLIENTS, CYCLES, round)))?;
         Ok(elapsed * per_cycle)
     };
     let (mut round, mut other) = (0, 0);
@@ -241,7 +241,7 @@ fn sqlite_cycle(
         context.runs,
         || {
             round += 1;
-            let elapsed = time(|| runtime.block_on(cycles(&bench, 1, FILE_CYCLES, round)))?;
+            let elapsed = time(|| runtime.block_on(cycles(&bench, Sessions::Own, 1, FILE_CYCLES, round)))?;
             Ok(elapsed * 1_000.0 / FILE_CYCLES as f64)
         },
         || bare(FILE_CYCLES),

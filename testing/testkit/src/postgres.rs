@@ -1,7 +1,7 @@
 //! Real PostgreSQL servers for tests, one data directory each, run as an unprivileged user.
 //!
 //! A server is started from a copy of a template that `initdb` made once for its major version, listens on
-//! nothing but a Unix socket in its own directory, and dies with the test: it is stopped when the value is
+//! nothing but a Unix socket in its own directory unless a test asks for TCP, and dies with the test: it is stopped when the value is
 //! dropped, and by a parent-death signal when the test process is killed instead.
 //!
 //! Where the binaries of a major version are not installed, [`Server::start`] says so on the terminal and returns
@@ -41,6 +41,10 @@ pub struct Server {
     durability: Durability,
     user: Option<(u32, u32)>,
     directory: tempfile::TempDir,
+    /// The port, which is also part of the Unix socket's name.
+    port: u16,
+    /// Whether it listens on loopback besides.
+    tcp: bool,
     process: Option<Process>,
 }
 
@@ -84,6 +88,8 @@ impl Server {
             durability,
             user,
             directory,
+            port: 5432,
+            tcp: false,
             process: None,
         };
         copy(&template, &server.data()).unwrap();
@@ -115,13 +121,32 @@ impl Server {
 
     /// The Unix socket that the server listens on.
     pub fn socket(&self) -> PathBuf {
-        self.directory.path().join(".s.PGSQL.5432")
+        self.directory.path().join(format!(".s.PGSQL.{}", self.port))
+    }
+
+    /// Starts the server again so that it listens on a port of 127.0.0.1 as well, and returns that port.
+    ///
+    /// # Panics
+    /// As [`Server::run`].
+    pub fn listen(&mut self) -> u16 {
+        self.stop();
+        // Free a moment ago; should somebody else take it meanwhile, the start says so.
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        self.port = free.local_addr().unwrap().port();
+        drop(free);
+        self.tcp = true;
+        self.configure();
+        self.run();
+        self.port
     }
 
     /// A URL for `database`.
     pub fn url(&self, database: &str) -> String {
         let directory = self.directory.path().display();
-        format!("postgres://postgres@localhost:5432/{database}?host={directory}")
+        format!(
+            "postgres://postgres@localhost:{}/{database}?host={directory}",
+            self.port
+        )
     }
 
     /// A URL whose search path is `schema`, which is created.
@@ -177,6 +202,7 @@ impl Server {
             ])
             .arg("-h")
             .arg(self.directory.path())
+            .args(["-p", &self.port.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -254,9 +280,11 @@ impl Server {
     }
 
     fn configure(&self) {
+        let addresses = if self.tcp { "127.0.0.1" } else { "" };
         let mut settings = format!(
-            "listen_addresses = ''\nunix_socket_directories = '{}'\nmax_connections = 200\n\
+            "listen_addresses = '{addresses}'\nport = {}\nunix_socket_directories = '{}'\nmax_connections = 200\n\
              shared_buffers = 64MB\nlog_min_messages = warning\n",
+            self.port,
             self.directory.path().display()
         );
         if self.durability == Durability::Fast {

@@ -8,8 +8,8 @@ use ether_types::{Role, ScopeName, SessionId, TargetId};
 use crate::command::Command;
 use crate::evidence::StoredEvidence;
 use crate::sql::rows::{
-    self, EVIDENCE_COLUMNS, EVIDENCE_WIDTH, META_COLUMNS, META_WIDTH, POOL_COLUMNS, SESSION_JOINED,
-    SESSION_WIDTH, TARGET_COLUMNS, corrupt,
+    self, EVIDENCE_COLUMNS, EVIDENCE_WIDTH, META_COLUMNS, META_WIDTH, POOL_COLUMNS, SESSION_COLUMNS,
+    SESSION_JOINED, SESSION_WIDTH, TARGET_COLUMNS, corrupt,
 };
 use crate::sql::{Fault, in_list, in_list_from, pad};
 use crate::state::{Own, State};
@@ -24,6 +24,7 @@ struct Needs {
     targets: BTreeSet<TargetId>,
     scopes: BTreeSet<ScopeName>,
     coordinators: bool,
+    lasting: bool,
 }
 
 impl Needs {
@@ -57,8 +58,9 @@ impl Needs {
                 self.evidence.insert(fence.session.clone());
                 self.targets.insert(fence.target.clone());
             }
-            Command::Join | Command::Withdraw { .. } => self.coordinators = true,
+            Command::Join { .. } | Command::Withdraw { .. } => self.coordinators = true,
             Command::Raise { .. } => {}
+            Command::Rebase { .. } => self.lasting = true,
         }
     }
 }
@@ -79,14 +81,24 @@ pub(crate) async fn load(tx: &mut Tx, own: &Own, commands: &[Command]) -> Result
     load_targets_and_pools(tx, state, &needs).await?;
     load_evidence(tx, state, &needs.evidence).await?;
     if needs.coordinators {
-        let sql = "SELECT node, boot, known_schema, quota, maximum_lease, transaction_timeout, lock_timeout \
-                   FROM placement_coordinators";
+        let sql = "SELECT node, boot, known_schema, quota, maximum_lease, transaction_timeout, lock_timeout, \
+                   verify_timeout, clock_skew FROM placement_coordinators";
         let mut all = BTreeMap::new();
         for row in &tx.query(sql, &[]).await? {
             let (node, coordinator) = rows::coordinator(row)?;
             all.insert(node, coordinator);
         }
         state.coordinators = Some(all);
+    }
+    if needs.lasting {
+        // The indexes over unretired sessions hold nothing else, and this is no everyday question.
+        let sql = format!(
+            "SELECT {SESSION_COLUMNS} FROM placement_sessions WHERE retired = 0 \
+             ORDER BY deadline DESC, session LIMIT 1"
+        );
+        let row = tx.first(Sql::generated(sql), &[]).await?;
+        let session = row.map(|row| rows::session(&row, 0, &own.cluster)).transpose()?;
+        state.lasting = Some(session.flatten().map(|session| (session.fence, session.deadline)));
     }
     Ok(snapshot)
 }
@@ -116,7 +128,9 @@ async fn load_sessions(tx: &mut Tx, own: &Own, needs: &mut Needs) -> Result<Snap
         let values: Vec<Value> = keys.into_iter().map(Value::from).collect();
         answers.extend(tx.query(Sql::generated(sql), &values).await?);
     }
-    let first = answers.first().ok_or_else(|| corrupt("placement_meta", "id"))?;
+    let first = answers
+        .first()
+        .ok_or_else(|| corrupt("placement_meta", "id", "the ledger itself"))?;
     let mut snapshot = Snapshot {
         state: State::new(own.clone(), rows::meta(first)?),
         evidenced: BTreeSet::new(),
@@ -202,10 +216,11 @@ async fn load_evidence(tx: &mut Tx, state: &mut State, sessions: &BTreeSet<Sessi
         let values: Vec<Value> = keys.into_iter().map(Value::from).collect();
         for row in &tx.query(Sql::generated(sql), &values).await? {
             let owner = row.text(EVIDENCE_WIDTH)?.parse::<SessionId>();
-            let owner = owner.map_err(|_| corrupt("placement_evidence", "session"))?;
+            let owner = owner.map_err(|_| corrupt("placement_evidence", "session", "?"))?;
             let session = state.sessions.get(&owner).map_err(crate::decide::Defect::from)?;
             let Some(session) = session else { continue };
-            if let Some(piece) = rows::evidence(row, 0, &session.fence)? {
+            // A piece that nobody can have written keeps out nobody who writes another.
+            if let Ok(Some(piece)) = rows::evidence(row, 0, &session.fence) {
                 kept.entry(owner).or_default().push(piece);
             }
         }

@@ -1,4 +1,4 @@
-//! Rows to types and back. What does not parse was not written by the ledger and stops it.
+//! Rows to types and back. What does not parse was not written by the ledger, and whatever needs it stops at it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,8 +12,9 @@ use ether_types::{
 
 use crate::bounds::{Capacity, Claims, EvidenceBody, Quota, Units};
 use crate::evidence::{Author, EvidenceKind, StoredEvidence, node_of};
-use crate::sql::Fault;
-use crate::state::{Coordinator, Meta, Pool, Session, Target};
+use crate::sql::schema::SCHEMA;
+use crate::sql::{Fault, Unreadable};
+use crate::state::{Coordinator, Meta, Pool, Revision, Session, Target};
 
 pub(crate) const SESSION_COLUMNS: &str = "session, generation, controller_node, controller_boot, target, \
      target_node, target_boot, role, operation, request, claims, initial_deadline, deadline, retired";
@@ -22,16 +23,53 @@ pub(crate) const SESSION_JOINED: &str = "s.session, s.generation, s.controller_n
      s.target_node, s.target_boot, s.role, s.operation, s.request, s.claims, s.initial_deadline, s.deadline, \
      s.retired";
 
-pub(crate) fn corrupt(table: &'static str, column: &'static str) -> Fault {
-    Fault::Corrupt { table, column }
+/// A row of `table`, named by its key, whose `column` does not parse.
+pub(crate) fn corrupt(table: &'static str, column: &'static str, row: &str) -> Unreadable {
+    let row = row.escape_debug().take(80).collect();
+    Unreadable { table, column, row }
 }
 
-fn parse<T>(parsed: Result<T, impl Sized>, table: &'static str, column: &'static str) -> Result<T, Fault> {
-    parsed.map_err(|_| corrupt(table, column))
+/// One row of a table, with what names it in an error.
+struct Read<'r> {
+    row: &'r Row,
+    table: &'static str,
+    key: &'r str,
 }
 
-fn count(row: &Row, at: usize, table: &'static str, column: &'static str) -> Result<u64, Fault> {
-    parse(u64::try_from(row.integer(at)?), table, column)
+impl Read<'_> {
+    fn parsed<T, E>(&self, column: &'static str, parsed: Result<T, E>) -> Result<T, Unreadable> {
+        parsed.map_err(|_| corrupt(self.table, column, self.key))
+    }
+
+    fn text(&self, at: usize, column: &'static str) -> Result<String, Unreadable> {
+        self.parsed(column, self.row.text(at))
+    }
+
+    fn integer(&self, at: usize, column: &'static str) -> Result<i64, Unreadable> {
+        self.parsed(column, self.row.integer(at))
+    }
+
+    fn count(&self, at: usize, column: &'static str) -> Result<u64, Unreadable> {
+        self.parsed(column, u64::try_from(self.integer(at, column)?))
+    }
+
+    fn span(&self, at: usize, column: &'static str) -> Result<Duration, Unreadable> {
+        self.count(at, column).map(Duration::from_micros)
+    }
+
+    fn instant(&self, at: usize, column: &'static str) -> Result<Timestamp, Unreadable> {
+        self.integer(at, column).map(Timestamp::from_micros)
+    }
+
+    /// A text that has to parse.
+    fn of<T, E>(
+        &self,
+        at: usize,
+        column: &'static str,
+        parse: impl FnOnce(String) -> Result<T, E>,
+    ) -> Result<T, Unreadable> {
+        self.parsed(column, parse(self.text(at, column)?))
+    }
 }
 
 /// A number of the ledger as a column holds it. The bounds of every counter lie far inside the column's.
@@ -44,53 +82,72 @@ pub(crate) fn micros(duration: Duration) -> Value {
 }
 
 /// The columns of the ledger's own row, as [`meta`] reads them.
-pub(crate) const META_COLUMNS: &str = "m.cluster, m.revision, m.total, m.retired, m.ceiling, m.clock";
+pub(crate) const META_COLUMNS: &str =
+    "m.cluster, m.mutations, m.total, m.retired, m.ceiling, m.clock, m.epoch, m.known_schema";
 /// How many they are.
-pub(crate) const META_WIDTH: usize = 6;
+pub(crate) const META_WIDTH: usize = 8;
 /// How many [`SESSION_JOINED`] are.
 pub(crate) const SESSION_WIDTH: usize = 14;
 
 pub(crate) fn meta(row: &Row) -> Result<Meta, Fault> {
-    const T: &str = "placement_meta";
-    let cluster = row.opt_text(0usize)?.map(ClusterId::new).transpose();
-    let ceiling = row
-        .opt_integer(4usize)?
-        .map(|n| Quota::new(u64::try_from(n).unwrap_or(0)));
+    let read = Read {
+        row,
+        table: "placement_meta",
+        key: "the ledger itself",
+    };
+    let found = read.count(7, "known_schema")?;
+    if found > SCHEMA {
+        return Err(Fault::Outdated { found, known: SCHEMA });
+    }
+    let cluster = read.parsed("cluster", row.opt_text(0usize))?;
+    let ceiling = read.parsed("ceiling", row.opt_integer(4usize))?;
+    let ceiling = ceiling.map(|number| Quota::new(u64::try_from(number).unwrap_or(0)));
     Ok(Meta {
-        cluster: parse(cluster, T, "cluster")?,
-        revision: count(row, 1, T, "revision")?,
-        total: count(row, 2, T, "total")?,
-        retired: count(row, 3, T, "retired")?,
-        ceiling: parse(ceiling.transpose(), T, "ceiling")?,
-        clock: Timestamp::from_micros(row.integer(5usize)?),
+        cluster: read.parsed("cluster", cluster.map(ClusterId::new).transpose())?,
+        revision: read.count(1, "mutations")?,
+        total: read.count(2, "total")?,
+        retired: read.count(3, "retired")?,
+        ceiling: read.parsed("ceiling", ceiling.transpose())?,
+        clock: read.instant(5, "clock")?,
+        epoch: read.count(6, "epoch")?,
     })
 }
 
+/// The key of the session whose columns begin at `first`; `None` where an outer join found none.
+pub(crate) fn session_key(row: &Row, first: usize) -> Result<Option<String>, Unreadable> {
+    let key = row.opt_text(first);
+    key.map_err(|_| corrupt("placement_sessions", "session", "?"))
+}
+
 /// The session whose columns begin at `first`; `None` where an outer join found none.
-pub(crate) fn session(row: &Row, first: usize, cluster: &ClusterId) -> Result<Option<Session>, Fault> {
-    const T: &str = "placement_sessions";
-    let Some(session) = row.opt_text(first)? else {
+pub(crate) fn session(row: &Row, first: usize, cluster: &ClusterId) -> Result<Option<Session>, Unreadable> {
+    let Some(session) = session_key(row, first)? else {
         return Ok(None);
     };
-    let generation = Generation::new(count(row, first + 1, T, "generation")?);
-    let fence = Fence {
-        cluster: cluster.clone(),
-        session: parse(session.parse::<SessionId>(), T, "session")?,
-        generation: generation.ok_or_else(|| corrupt(T, "generation"))?,
-        controller_node: parse(NodeId::new(row.text(first + 2)?), T, "controller_node")?,
-        controller_boot: parse(BootId::new(row.text(first + 3)?), T, "controller_boot")?,
-        target: parse(TargetId::new(row.text(first + 4)?), T, "target")?,
-        target_boot: parse(BootId::new(row.text(first + 6)?), T, "target_boot")?,
-        role: parse(row.text(first + 7)?.parse::<Role>(), T, "role")?,
-        operation: parse(OperationId::new(row.text(first + 8)?), T, "operation")?,
+    let read = Read {
+        row,
+        table: "placement_sessions",
+        key: &session,
     };
+    let generation = read.count(first + 1, "generation")?;
+    let claims = read.text(first + 10, "claims")?;
     Ok(Some(Session {
-        fence,
-        request: row.text(first + 9)?,
-        claims: claims(&row.text(first + 10)?).ok_or_else(|| corrupt(T, "claims"))?,
-        initial_deadline: Timestamp::from_micros(row.integer(first + 11)?),
-        deadline: Timestamp::from_micros(row.integer(first + 12)?),
-        retired: row.integer(first + 13)? != 0,
+        fence: Fence {
+            cluster: cluster.clone(),
+            session: read.parsed("session", session.parse::<SessionId>())?,
+            generation: read.parsed("generation", Generation::new(generation).ok_or(()))?,
+            controller_node: read.of(first + 2, "controller_node", NodeId::new)?,
+            controller_boot: read.of(first + 3, "controller_boot", BootId::new)?,
+            target: read.of(first + 4, "target", TargetId::new)?,
+            target_boot: read.of(first + 6, "target_boot", BootId::new)?,
+            role: read.of(first + 7, "role", |text| text.parse::<Role>())?,
+            operation: read.of(first + 8, "operation", OperationId::new)?,
+        },
+        request: read.text(first + 9, "request")?,
+        claims: read.parsed("claims", self::claims(&claims).ok_or(()))?,
+        initial_deadline: read.instant(first + 11, "initial_deadline")?,
+        deadline: read.instant(first + 12, "deadline")?,
+        retired: read.integer(first + 13, "retired")? != 0,
     }))
 }
 
@@ -160,46 +217,63 @@ fn roles(text: &str) -> Option<BTreeMap<Role, BTreeSet<ScopeName>>> {
 
 /// Targets and pools come in one answer; its first column says which of the two a row is.
 pub(crate) const TARGET_COLUMNS: &str =
-    "CAST(0 AS BIGINT), target, boot, roles, CAST(0 AS BIGINT), CAST(0 AS BIGINT)";
-pub(crate) const POOL_COLUMNS: &str = "CAST(1 AS BIGINT), scope, role, '', capacity, used";
+    "CAST(0 AS BIGINT), target, boot, roles, CAST(0 AS BIGINT), CAST(0 AS BIGINT), revision";
+pub(crate) const POOL_COLUMNS: &str = "CAST(1 AS BIGINT), scope, role, '', capacity, used, revision";
 
 pub(crate) fn is_pool(row: &Row) -> Result<bool, Fault> {
     Ok(row.integer(0usize)? != 0)
 }
 
 pub(crate) fn target(row: &Row) -> Result<(TargetId, Target), Fault> {
-    const T: &str = "placement_targets";
-    let id = parse(TargetId::new(row.text(1usize)?), T, "target")?;
-    let target = Target {
-        boot: parse(BootId::new(row.text(2usize)?), T, "boot")?,
-        roles: roles(&row.text(3usize)?).ok_or_else(|| corrupt(T, "roles"))?,
+    let key = row.text(1usize)?;
+    let read = Read {
+        row,
+        table: "placement_targets",
+        key: &key,
     };
-    Ok((id, target))
+    let target = Target {
+        boot: read.of(2, "boot", BootId::new)?,
+        roles: read.of(3, "roles", |text| roles(&text).ok_or(()))?,
+        revision: Revision::new(read.count(6, "revision")?),
+    };
+    Ok((read.parsed("target", TargetId::new(&key))?, target))
 }
 
 pub(crate) fn pool(row: &Row) -> Result<((ScopeName, Role), Pool), Fault> {
-    const T: &str = "placement_pools";
-    let scope = parse(ScopeName::new(row.text(1usize)?), T, "scope")?;
-    let role = parse(row.text(2usize)?.parse::<Role>(), T, "role")?;
-    let pool = Pool {
-        capacity: parse(Capacity::new(count(row, 4, T, "capacity")?), T, "capacity")?,
-        used: count(row, 5, T, "used")?,
+    let key = row.text(1usize)?;
+    let read = Read {
+        row,
+        table: "placement_pools",
+        key: &key,
     };
-    Ok(((scope, role), pool))
+    let role = read.of(2, "role", |text| text.parse::<Role>())?;
+    let capacity = read.count(4, "capacity")?;
+    let pool = Pool {
+        capacity: read.parsed("capacity", Capacity::new(capacity))?,
+        used: read.count(5, "used")?,
+        revision: Revision::new(read.count(6, "revision")?),
+    };
+    Ok(((read.parsed("scope", ScopeName::new(&key))?, role), pool))
 }
 
 pub(crate) fn coordinator(row: &Row) -> Result<(NodeId, Coordinator), Fault> {
-    const T: &str = "placement_coordinators";
-    let node = parse(NodeId::new(row.text(0usize)?), T, "node")?;
-    let coordinator = Coordinator {
-        boot: parse(BootId::new(row.text(1usize)?), T, "boot")?,
-        schema: count(row, 2, T, "known_schema")?,
-        quota: count(row, 3, T, "quota")?,
-        maximum_lease: Duration::from_micros(count(row, 4, T, "maximum_lease")?),
-        transaction_timeout: Duration::from_micros(count(row, 5, T, "transaction_timeout")?),
-        lock_timeout: Duration::from_micros(count(row, 6, T, "lock_timeout")?),
+    let key = row.text(0usize)?;
+    let read = Read {
+        row,
+        table: "placement_coordinators",
+        key: &key,
     };
-    Ok((node, coordinator))
+    let coordinator = Coordinator {
+        boot: read.of(1, "boot", BootId::new)?,
+        schema: read.count(2, "known_schema")?,
+        quota: read.count(3, "quota")?,
+        maximum_lease: read.span(4, "maximum_lease")?,
+        transaction_timeout: read.span(5, "transaction_timeout")?,
+        lock_timeout: read.span(6, "lock_timeout")?,
+        verify_timeout: read.span(7, "verify_timeout")?,
+        clock_skew: read.span(8, "clock_skew")?,
+    };
+    Ok((read.parsed("node", NodeId::new(&key))?, coordinator))
 }
 
 /// The columns of a piece of evidence, as [`evidence`] reads them.
@@ -210,29 +284,34 @@ pub(crate) const EVIDENCE_WIDTH: usize = 7;
 
 /// The piece whose columns begin at `first` and which is about `fence`. `None` where an outer join found none,
 /// and for one about another generation, which nothing can come of.
-pub(crate) fn evidence(row: &Row, first: usize, fence: &Fence) -> Result<Option<StoredEvidence>, Fault> {
-    const T: &str = "placement_evidence";
-    let Some(generation) = row.opt_integer(first)? else {
+pub(crate) fn evidence(row: &Row, first: usize, fence: &Fence) -> Result<Option<StoredEvidence>, Unreadable> {
+    let key = fence.session.to_string();
+    let read = Read {
+        row,
+        table: "placement_evidence",
+        key: &key,
+    };
+    let Some(generation) = read.parsed("generation", row.opt_integer(first))? else {
         return Ok(None);
     };
     if u64::try_from(generation) != Ok(fence.generation.get()) {
         return Ok(None);
     }
-    let node = row.text(first + 2)?;
-    let boot = parse(BootId::new(row.text(first + 3)?), T, "author_boot")?;
-    let author = match row.text(first + 1)?.as_str() {
+    let node = read.text(first + 2, "author_node")?;
+    let boot = read.of(first + 3, "author_boot", BootId::new)?;
+    let author = match read.text(first + 1, "part")?.as_str() {
         "target" if node == node_of(&fence.target) => Author::Target { boot },
         "source" => Author::Source {
-            node: parse(NodeId::new(node), T, "author_node")?,
+            node: read.parsed("author_node", NodeId::new(node))?,
             boot,
         },
-        _ => return Err(corrupt(T, "part")),
+        _ => return Err(corrupt(read.table, "part", &key)),
     };
     Ok(Some(StoredEvidence {
         fence: fence.clone(),
         author,
-        kind: EvidenceKind::parse(&row.text(first + 4)?).ok_or_else(|| corrupt(T, "kind"))?,
-        body: parse(EvidenceBody::new(row.text(first + 5)?), T, "body")?,
-        at: Timestamp::from_micros(row.integer(first + 6)?),
+        kind: read.of(first + 4, "kind", |text| EvidenceKind::parse(&text).ok_or(()))?,
+        body: read.of(first + 5, "body", EvidenceBody::new)?,
+        at: read.instant(first + 6, "recorded")?,
     }))
 }

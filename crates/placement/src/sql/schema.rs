@@ -31,11 +31,16 @@ pub const COMPONENT: Component = Component {
             name: "latest instant",
             sql: "ALTER TABLE placement_meta ADD COLUMN clock BIGINT NOT NULL DEFAULT 0",
         },
+        Migration {
+            version: 6,
+            name: "clock epoch, policy revisions",
+            sql: EPOCH,
+        },
     ],
 };
 
-/// The newest schema that this binary knows, as coordinators publish it.
-pub(crate) const SCHEMA: u64 = 5;
+/// The newest schema that this binary knows, as coordinators publish it and the ledger's own row names it.
+pub(crate) const SCHEMA: u64 = COMPONENT.migrations.len() as u64;
 
 // A renewal changes no indexed column: with room left in its page, PostgreSQL writes the new row beside the old
 // one and touches no index.
@@ -135,3 +140,16 @@ INSERT INTO placement_evidence_by_author (session, generation, part, author_node
         AND NOT (e.kind = 'succeeded' AND e.part = 'target' AND e.author_boot = s.target_boot);
 DROP TABLE placement_evidence;
 ALTER TABLE placement_evidence_by_author RENAME TO placement_evidence";
+
+// A process that was started before a migration goes on with the rules it has, and those know nothing of what came
+// later. From here on the ledger's own row says which schema its rules are, and whoever knows an older one stops at
+// it: every later migration sets the number. What came before this did not look; it asks for a column that is no
+// longer there under its name, and stops at that.
+const EPOCH: &str = "
+ALTER TABLE placement_meta RENAME COLUMN revision TO mutations;
+ALTER TABLE placement_meta ADD COLUMN known_schema BIGINT NOT NULL DEFAULT 6;
+ALTER TABLE placement_meta ADD COLUMN epoch BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE placement_pools ADD COLUMN revision BIGINT NOT NULL DEFAULT 1;
+ALTER TABLE placement_targets ADD COLUMN revision BIGINT NOT NULL DEFAULT 1;
+ALTER TABLE placement_coordinators ADD COLUMN verify_timeout BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE placement_coordinators ADD COLUMN clock_skew BIGINT NOT NULL DEFAULT 0";

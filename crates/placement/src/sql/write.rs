@@ -119,8 +119,8 @@ async fn raise_revision(tx: &mut Tx, state: &State) -> Result<(), Fault> {
     let meta = &state.meta;
     let changed = tx
         .execute(
-            "UPDATE placement_meta SET cluster = $1, revision = $2, total = $3, retired = $4, ceiling = $5, \
-             clock = $6 WHERE id = 1 AND revision = $7",
+            "UPDATE placement_meta SET cluster = $1, mutations = $2, total = $3, retired = $4, ceiling = $5, \
+             clock = $6, epoch = $7 WHERE id = 1 AND mutations = $8",
             &[
                 Value::from(meta.cluster.as_ref().map(|cluster| cluster.as_str().to_owned())),
                 integer(meta.revision.saturating_add(1)),
@@ -128,6 +128,7 @@ async fn raise_revision(tx: &mut Tx, state: &State) -> Result<(), Fault> {
                 integer(meta.retired),
                 Value::Integer(meta.ceiling.map(|c| i64::try_from(c.get()).unwrap_or(i64::MAX))),
                 Value::from(meta.clock.as_micros()),
+                integer(meta.epoch),
                 integer(meta.revision),
             ],
         )
@@ -205,18 +206,20 @@ async fn put_claims(tx: &mut Tx, sessions: &[&Session]) -> Result<(), Fault> {
 
 async fn put_pools(tx: &mut Tx, pools: &[(&ScopeName, Role, Pool)]) -> Result<(), Fault> {
     for slice in rows_of(pools) {
-        let table = values_table(slice.len(), 4);
+        let table = values_table(slice.len(), 5);
         let sql = format!(
-            "INSERT INTO placement_pools (scope, role, capacity, used) VALUES {table} \
-             ON CONFLICT (scope, role) DO UPDATE SET capacity = excluded.capacity, used = excluded.used"
+            "INSERT INTO placement_pools (scope, role, capacity, used, revision) VALUES {table} \
+             ON CONFLICT (scope, role) DO UPDATE SET capacity = excluded.capacity, used = excluded.used, \
+             revision = excluded.revision"
         );
-        let mut values = Vec::with_capacity(slice.len() * 4);
+        let mut values = Vec::with_capacity(slice.len() * 5);
         for (scope, role, pool) in slice {
             values.extend([
                 Value::from(scope.as_str()),
                 Value::from(role.as_str()),
                 integer(pool.capacity.get()),
                 integer(pool.used),
+                integer(pool.revision.get()),
             ]);
         }
         tx.execute(Sql::generated(sql), &values).await?;
@@ -236,12 +239,14 @@ async fn delete_by_session(tx: &mut Tx, table: &str, sessions: &[String]) -> Res
 
 async fn put_target(tx: &mut Tx, target: &TargetId, row: &Target) -> Result<(), Fault> {
     tx.execute(
-        "INSERT INTO placement_targets (target, boot, roles) VALUES ($1, $2, $3) \
-         ON CONFLICT (target) DO UPDATE SET boot = excluded.boot, roles = excluded.roles",
+        "INSERT INTO placement_targets (target, boot, roles, revision) VALUES ($1, $2, $3, $4) \
+         ON CONFLICT (target) DO UPDATE SET boot = excluded.boot, roles = excluded.roles, \
+         revision = excluded.revision",
         &[
             Value::from(target.as_str()),
             Value::from(row.boot.as_str()),
             Value::from(rows::roles_text(&row.roles)),
+            integer(row.revision.get()),
         ],
     )
     .await?;
@@ -256,10 +261,12 @@ async fn put_coordinator(tx: &mut Tx, node: &NodeId, row: Option<&Coordinator>) 
     };
     tx.execute(
         "INSERT INTO placement_coordinators (node, boot, known_schema, quota, maximum_lease, \
-         transaction_timeout, lock_timeout) VALUES ($1, $2, $3, $4, $5, $6, $7) \
+         transaction_timeout, lock_timeout, verify_timeout, clock_skew) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
          ON CONFLICT (node) DO UPDATE SET boot = excluded.boot, known_schema = excluded.known_schema, \
          quota = excluded.quota, maximum_lease = excluded.maximum_lease, \
-         transaction_timeout = excluded.transaction_timeout, lock_timeout = excluded.lock_timeout",
+         transaction_timeout = excluded.transaction_timeout, lock_timeout = excluded.lock_timeout, \
+         verify_timeout = excluded.verify_timeout, clock_skew = excluded.clock_skew",
         &[
             Value::from(node.as_str()),
             Value::from(row.boot.as_str()),
@@ -268,6 +275,8 @@ async fn put_coordinator(tx: &mut Tx, node: &NodeId, row: Option<&Coordinator>) 
             micros(row.maximum_lease),
             micros(row.transaction_timeout),
             micros(row.lock_timeout),
+            micros(row.verify_timeout),
+            micros(row.clock_skew),
         ],
     )
     .await?;

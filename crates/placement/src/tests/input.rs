@@ -6,8 +6,8 @@ use ether_types::{Generation, Role, ScopeName, SessionId, Timestamp};
 
 use crate::bounds::{Capacity, Claims, EvidenceBody, Invalid, Lease, PageSize, Quota, Units};
 use crate::command::{Admission, Reserve, ReserveRequest, check_deadline};
+use crate::error::{LedgerError, OpenError};
 use crate::evidence::EvidenceKind;
-use crate::ledger::{LedgerError, OpenError};
 use crate::options::Options;
 use crate::tests::world::{Place, World, ask, claims, node, options, scope};
 
@@ -93,6 +93,14 @@ fn a_session_is_its_controllers_and_its_generation_has_a_successor() {
         ..ask(1, "op", 0)
     };
     assert_eq!(field(ReserveRequest::new(foreign)).0, "session");
+    for target in ["/gpu0", "/"] {
+        let nobodys = Reserve {
+            target: ether_types::TargetId::new(target).unwrap(),
+            ..ask(1, "op", 0)
+        };
+        let form = "<node> or <node>/<device>";
+        assert_eq!(field(ReserveRequest::new(nobodys)), ("target", form));
+    }
     let last = Reserve {
         expected: Generation::MAX,
         ..ask(1, "op", 0)
@@ -222,7 +230,7 @@ fn every_serialized_form_has_the_same_bounds() {
 async fn options_out_of_range_open_nothing() {
     let world = World::new(&Place::Memory).await;
     type Spoil = fn(&mut Options);
-    let spoils: [(&str, Spoil); 8] = [
+    let spoils: [(&str, Spoil); 9] = [
         ("maximum lease", |o| o.maximum_lease = Duration::from_millis(999)),
         ("maximum lease", |o| o.maximum_lease = Duration::from_secs(3_601)),
         ("transaction timeout", |o| o.transaction_timeout = Duration::ZERO),
@@ -232,6 +240,7 @@ async fn options_out_of_range_open_nothing() {
         ("lock timeout", |o| o.lock_timeout = Duration::ZERO),
         ("lock timeout", |o| o.lock_timeout = Duration::MAX),
         ("verify timeout", |o| o.verify_timeout = Duration::ZERO),
+        ("clock skew", |o| o.clock_skew = Duration::from_millis(60_001)),
         ("fleet ceiling", |o| {
             o.fleet = true;
             o.quota = Quota::new(4_095).unwrap();

@@ -34,15 +34,22 @@ pub(super) enum Move {
         expect: u64,
         to: u64,
     },
+    /// Sets a pool, by somebody who saw the policy that is `behind` the one that stands.
     Pool {
         scope: usize,
         capacity: u64,
+        behind: u64,
     },
-    /// Replaces a target's incarnation, by somebody who saw `seen`.
+    /// Replaces a target's incarnation, by somebody who saw `seen` and the policy that is `behind`.
     Target {
         target: usize,
         seen: u32,
         next: u32,
+        behind: u64,
+    },
+    /// Looks a session up.
+    Look {
+        slot: u32,
     },
     Wait {
         seconds: i64,
@@ -92,8 +99,11 @@ pub(super) struct Granted {
 pub(super) struct Plain {
     pub(super) now: i64,
     pub(super) history: Vec<Granted>,
-    pub(super) pools: BTreeMap<usize, u64>,
+    /// Capacity, and how often it was set.
+    pub(super) pools: BTreeMap<usize, (u64, u64)>,
     pub(super) incarnations: [u32; 2],
+    /// How often each target was set.
+    pub(super) policies: [u64; 2],
     pub(super) maximum: i64,
     pub(super) ceiling: u64,
     /// By assignment, in `history`: which incarnation or source wrote what.
@@ -110,8 +120,9 @@ impl Plain {
         Self {
             now: 0,
             history: Vec::new(),
-            pools: BTreeMap::from([(0, 3), (1, 3), (SHARED, 4)]),
+            pools: BTreeMap::from([(0, (3, 1)), (1, (3, 1)), (SHARED, (4, 1))]),
             incarnations: [1, 1],
+            policies: [1, 1],
             maximum,
             ceiling: QUOTAS[0],
             evidence: Vec::new(),
@@ -186,21 +197,39 @@ impl Plain {
                 self.ceiling = to;
                 ("raised", i64::try_from(to).unwrap())
             }
-            Move::Pool { scope, capacity } => {
-                self.pools.insert(scope, capacity);
+            Move::Pool {
+                scope,
+                capacity,
+                behind,
+            } => {
+                let (stands, policy) = self.pools[&scope];
+                if stands != capacity && behind > 0 {
+                    return ("stale", i64::try_from(policy).unwrap());
+                }
+                let policy = policy + u64::from(stands != capacity);
+                self.pools.insert(scope, (capacity, policy));
                 ("set", i64::try_from(capacity).unwrap())
             }
-            Move::Target { target, seen, next } => {
+            Move::Target {
+                target,
+                seen,
+                next,
+                behind,
+            } => {
                 let stands = self.incarnations[target];
-                if stands == next {
-                    ("set", 0)
-                } else if stands == seen {
-                    self.incarnations[target] = next;
-                    ("set", 0)
-                } else {
-                    ("other boot", i64::from(stands))
+                if stands != next && (stands != seen || behind > 0) {
+                    return ("stale", i64::try_from(self.policies[target]).unwrap());
                 }
+                self.policies[target] += u64::from(stands != next);
+                self.incarnations[target] = next;
+                ("set", i64::try_from(self.policies[target]).unwrap())
             }
+            Move::Look { slot } => match self.last(slot) {
+                None => ("absent", 0),
+                Some(last) if last.retired => ("retired", last.first),
+                Some(last) if self.now < last.deadline => ("live", last.deadline),
+                Some(last) => ("over", last.deadline),
+            },
             Move::Wait { seconds } => {
                 self.now += seconds;
                 ("waited", self.now)
@@ -300,7 +329,7 @@ impl Plain {
             return ("too long", self.maximum);
         }
         for scope in [target, SHARED] {
-            let left = self.pools[&scope].saturating_sub(self.used(scope));
+            let left = self.pools[&scope].0.saturating_sub(self.used(scope));
             if units > left {
                 return ("no capacity", i64::try_from(left).unwrap());
             }

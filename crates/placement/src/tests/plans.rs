@@ -31,8 +31,10 @@ async fn fill(tables: &Tables) {
              'w1', 'transcode', 'op', 'x', 'slots=1', 1, 1, CASE WHEN i % 1000 = 0 THEN 0 ELSE 1 END FROM n"
         ),
         format!("INSERT INTO placement_claims {numbers} 'z/' || i, 'slots', 'transcode', 1 FROM n"),
-        format!("INSERT INTO placement_pools {numbers} 'z/' || i, 'transcode', 1, 0 FROM n"),
-        format!("INSERT INTO placement_targets {numbers} 'z/' || i, 'w1', '' FROM n"),
+        format!(
+            "INSERT INTO placement_pools (scope, role, capacity, used) {numbers} 'z/' || i, 'transcode', 1, 0 FROM n"
+        ),
+        format!("INSERT INTO placement_targets (target, boot, roles) {numbers} 'z/' || i, 'w1', '' FROM n"),
         format!(
             "INSERT INTO placement_evidence {numbers} 'z/' || i, 1, 'target', 'w', 'w1', 'reaped', '{{}}', 1 FROM n"
         ),
@@ -55,7 +57,7 @@ async fn fill(tables: &Tables) {
 async fn call_everything(world: &World) {
     let ledger = &world.ledger;
     world.pool("spare", 1).await;
-    world.target("w/spare", "w1", None, &["spare"]).await;
+    world.target("w/spare", "w1", None, &["spare"]).await.unwrap();
     let mut granted = Vec::new();
     for slot in 0..24 {
         granted.push(world.grant(ask(slot, "op", 0)).await);
@@ -75,10 +77,10 @@ async fn call_everything(world: &World) {
         boot: boot("w1"),
     };
     for owner in [Owner::Controller(NodeId::new("c").unwrap()), target] {
-        for after in [None, Some(session(3))] {
+        for after in [None, Some(session(3).into())] {
             let asked = Unretired {
                 owner: owner.clone(),
-                after,
+                after: after.clone(),
                 limit: PageSize::new(10).unwrap(),
             };
             assert_eq!(ledger.unretired(asked).await.unwrap().records.len(), 10);
@@ -96,7 +98,7 @@ async fn call_everything(world: &World) {
         let recorded = ledger.record_evidence(fence.clone(), author, kind, body);
         recorded.await.unwrap();
     }
-    assert_eq!(ledger.evidence(&fence).await.unwrap().len(), 2);
+    assert_eq!(ledger.evidence(&fence).await.unwrap().pieces.len(), 2);
     world.retire(&fence).await;
     world.retire(&granted[1].fence).await;
     world.grant(ask(0, "again", 1)).await;

@@ -10,9 +10,12 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use crate::bounds::{Capacity, EvidenceBody, Lease, Quota};
-use crate::command::{Admission, Command, Expected, Reserve, ReserveRequest, SetPool, SetTarget};
+use crate::command::{Admission, Command, Reserve, ReserveRequest, SetPool, SetTarget};
 use crate::evidence::{Author, EvidenceKind};
-use crate::outcome::{Mismatch, Outcome, PoolSet, Raised, Recorded, Released, Renewed, Reserved, TargetSet};
+use crate::outcome::{
+    Authority, Mismatch, Outcome, PoolSet, Raised, Recorded, Released, Renewed, Reserved, TargetSet,
+};
+use crate::state::Revision;
 use crate::tests::plain::{Answer, By, Granted, Kind, Move, Plain, QUOTAS, SHARED};
 use crate::tests::world::{LONG, Place, START, World, ask, boot, claims, node, options, scope};
 
@@ -28,8 +31,11 @@ fn moves() -> impl Strategy<Value = Move> {
         4 => (any::<prop::sample::Index>(), 0..25_i64)
             .prop_map(|(pick, ahead)| Move::Renew { pick: pick.index(64), ahead }),
         4 => any::<prop::sample::Index>().prop_map(|pick| Move::Retire { pick: pick.index(64) }),
-        1 => (0..3_usize, 0..5_u64).prop_map(|(scope, capacity)| Move::Pool { scope, capacity }),
-        1 => (0..2_usize, 1..4_u32, 1..4_u32).prop_map(|(target, seen, next)| Move::Target { target, seen, next }),
+        2 => (0..3_usize, 0..5_u64, 0..2_u64)
+            .prop_map(|(scope, capacity, behind)| Move::Pool { scope, capacity, behind }),
+        2 => (0..2_usize, 1..4_u32, 1..4_u32, 0..2_u64)
+            .prop_map(|(target, seen, next, behind)| Move::Target { target, seen, next, behind }),
+        2 => (0..4_u32).prop_map(|slot| Move::Look { slot }),
         2 => (1..8_i64).prop_map(|seconds| Move::Wait { seconds }),
         4 => (any::<prop::sample::Index>(), authors(), kinds())
             .prop_map(|(pick, by, kind)| Move::Record { pick: pick.index(64), by, kind }),
@@ -167,27 +173,33 @@ fn command(plain: &Plain, step: &Move) -> Option<Command> {
         Move::Pool {
             scope: number,
             capacity,
+            behind,
         } => Command::SetPool(SetPool {
             scope: scope(SCOPES[number]),
             role: Role::Transcode,
             capacity: Capacity::new(capacity).unwrap(),
-            expected: Expected::Any,
+            seen: Revision::new(plain.pools[&number].1 - behind),
         }),
         Move::Target {
             target: number,
             seen,
             next,
-        } => set_target(number, Some(seen), next),
+            behind,
+        } => set_target(number, Some(seen), plain.policies[number] - behind, next),
+        Move::Look { slot } => Command::Lookup {
+            session: SessionId::new(controller(slot), slot),
+        },
         Move::Wait { .. } => return None,
     })
 }
 
-fn set_target(number: usize, seen: Option<u32>, next: u32) -> Command {
+fn set_target(number: usize, seen: Option<u32>, policy: u64, next: u32) -> Command {
     let scopes = vec![scope(SCOPES[number]), scope(SCOPES[SHARED])];
     Command::SetTarget(SetTarget {
         target: target(number),
         boot: incarnation(next),
         expected: seen.map(incarnation),
+        seen: Revision::new(policy),
         admission: Admission::new([(Role::Transcode, scopes)]).unwrap(),
     })
 }
@@ -227,11 +239,17 @@ fn answer(outcome: &Outcome) -> Answer {
         }
         Outcome::Retire(Released::Retired { already }) => ("released", i64::from(*already)),
         Outcome::SetPool(PoolSet::Set { pool }) => ("set", i64::try_from(pool.capacity.get()).unwrap()),
-        Outcome::SetTarget(TargetSet::Set) => ("set", 0),
+        Outcome::SetPool(PoolSet::Mismatch { current }) => ("stale", number(current.unwrap().revision.get())),
+        Outcome::SetTarget(TargetSet::Set { revision }) => ("set", number(revision.get())),
         Outcome::SetTarget(TargetSet::Superseded { current }) => {
-            let stands = current.as_ref().unwrap().as_str()[1..].parse().unwrap();
-            ("other boot", stands)
+            ("stale", number(current.as_ref().unwrap().revision.get()))
         }
+        Outcome::Lookup(None) => ("absent", 0),
+        Outcome::Lookup(Some(record)) => match record.authority {
+            Authority::Live => ("live", seconds(record.deadline)),
+            Authority::Expired => ("over", seconds(record.deadline)),
+            Authority::Retired => ("retired", seconds(record.initial_deadline)),
+        },
         Outcome::Record(recorded) => match recorded {
             Recorded::Recorded => ("recorded", 0),
             Recorded::Already => ("already", 0),
@@ -269,10 +287,10 @@ async fn compare(place: Place, history: Vec<(usize, Move)>, group: usize) {
     own.quota = Quota::new(QUOTAS[0]).unwrap();
     let world = World::with(&place, own.clone()).await;
     let mut plain = Plain::new(MAXIMUM);
-    for (number, capacity) in plain.pools.clone() {
+    for (number, (capacity, _)) in plain.pools.clone() {
         world.pool(SCOPES[number], capacity).await;
     }
-    let first = (0..2).map(|number| set_target(number, None, 1)).collect();
+    let first = (0..2).map(|number| set_target(number, None, 0, 1)).collect();
     world.ledger.commands(first).await.unwrap();
     // A ceiling as low as this stands in no fleet; the rule is the same.
     let seeded = world

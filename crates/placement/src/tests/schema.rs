@@ -6,8 +6,9 @@ use ether_store::faults::Cut;
 use ether_store::{Component, MigrateError, Migration, Sql, Store, StoreError, Tables};
 use ether_testkit::postgres::{Durability, Server};
 
+use crate::error::OpenError;
 use crate::evidence::{Author, EvidenceKind};
-use crate::ledger::{Ledger, OpenError};
+use crate::ledger::Ledger;
 use crate::options::Options;
 use crate::outcome::{Authority, Ceiling, Joined, Released, Reserved};
 use crate::sql::rows::SESSION_COLUMNS;
@@ -31,13 +32,15 @@ async fn run(tables: &Tables, texts: Vec<String>) {
 /// Slots 1, 3 and 4 are taken and 2 is a tombstone, and another coordinator has published itself; from the
 /// version that has them on, a ceiling stands and evidence is kept.
 fn rows_of(version: usize) -> Vec<String> {
+    let revision = if version >= 6 { "mutations" } else { "revision" };
     let mut texts = vec![
-        "INSERT INTO placement_pools VALUES ('slots', 'transcode', 4000, 3000), \
+        "INSERT INTO placement_pools (scope, role, capacity, used) VALUES ('slots', 'transcode', 4000, 3000), \
          ('scratch', 'transcode', 100, 30)"
             .to_owned(),
-        "INSERT INTO placement_targets VALUES ('w/cpu', 'w1', 'transcode=scratch,slots')".to_owned(),
-        "UPDATE placement_meta SET cluster = 'test', revision = 9, total = 4, retired = 1".to_owned(),
-        format!("INSERT INTO placement_coordinators VALUES ('old', 'o1', {version}, 5000, 600000000, 1, 1)"),
+        "INSERT INTO placement_targets (target, boot, roles) VALUES ('w/cpu', 'w1', 'transcode=scratch,slots')".to_owned(),
+        format!("UPDATE placement_meta SET cluster = 'test', {revision} = 9, total = 4, retired = 1"),
+        format!("INSERT INTO placement_coordinators (node, boot, known_schema, quota, maximum_lease, \
+             transaction_timeout, lock_timeout) VALUES ('old', 'o1', {version}, 5000, 600000000, 1, 1)"),
     ];
     for (slot, operation, retired) in [(1, "live", 0), (2, "over", 1), (3, "three", 0), (4, "four", 0)] {
         let request = crate::ReserveRequest::new(ask(slot, operation, 0)).unwrap();
@@ -122,12 +125,35 @@ async fn upgraded_from(version: usize, world: World) {
     at_version(version, &world).await;
     let (ledger, joined) = open(&world.store, &world).await.unwrap();
     everything_is_there(version, &ledger, &joined).await;
+    a_process_of_before_is_stopped(&ledger).await;
     // The earlier binary finds that it is one.
     if version < COMPONENT.migrations.len() {
         assert!(matches!(
             world.store.component(component(version)).await,
             Err(MigrateError::Newer { .. })
         ));
+    }
+}
+
+/// A process that was running when the schema was changed asks for what is no longer there; one that was started
+/// later finds the number.
+async fn a_process_of_before_is_stopped(ledger: &Ledger) {
+    let known = "SELECT known_schema FROM placement_meta";
+    let known = ledger.tables().query(LONG, known, Vec::new()).await.unwrap();
+    let newest = i64::try_from(COMPONENT.migrations.len()).unwrap();
+    assert_eq!(known[0].integer(0usize).unwrap(), newest);
+    // As every version before the sixth read and wrote the ledger's own row.
+    for sql in [
+        "SELECT m.revision FROM placement_meta m WHERE m.id = 1",
+        "UPDATE placement_meta SET revision = 1 WHERE id = 1 AND revision = 0",
+    ] {
+        let old = ledger
+            .tables()
+            .write::<_, StoreError, _>(LONG, move |tx| {
+                Box::pin(async move { tx.query(sql, &[]).await.map(drop) })
+            })
+            .await;
+        assert!(matches!(old, Err(StoreError::Database(_))), "{old:?}");
     }
 }
 
@@ -147,7 +173,7 @@ async fn everything_is_there(version: usize, ledger: &Ledger, joined: &Joined) {
     );
     let record = ledger.lookup(session(1)).await.unwrap().unwrap();
     assert_eq!(record.authority, Authority::Live);
-    let kept = ledger.evidence(&record.fence).await.unwrap();
+    let kept = ledger.evidence(&record.fence).await.unwrap().pieces;
     if version >= 3 {
         let told: Vec<_> = kept
             .iter()
@@ -177,7 +203,7 @@ async fn everything_is_there(version: usize, ledger: &Ledger, joined: &Joined) {
     }
     for slot in [3, 4] {
         let record = ledger.lookup(session(slot)).await.unwrap().unwrap();
-        let kept = ledger.evidence(&record.fence).await.unwrap();
+        let kept = ledger.evidence(&record.fence).await.unwrap().pieces;
         assert!(kept.is_empty(), "{kept:?}");
     }
     let replayed = ledger.reserve(ask(1, "live", 0)).await.unwrap();
@@ -186,9 +212,12 @@ async fn everything_is_there(version: usize, ledger: &Ledger, joined: &Joined) {
     assert!(matches!(reused, Reserved::Granted(_)), "{reused:?}");
     assert!(matches!(
         ledger.retire(record.fence.clone(), None).await.unwrap(),
-        crate::Retirement::Proved(Released::Retired { already: false })
+        crate::Retirement::Proved {
+            released: Released::Retired { already: false },
+            ..
+        }
     ));
-    assert!(ledger.evidence(&record.fence).await.unwrap().is_empty());
+    assert!(ledger.evidence(&record.fence).await.unwrap().pieces.is_empty());
     audit(ledger.tables()).await;
 }
 
@@ -326,10 +355,11 @@ fn shipped_migrations_are_as_they_were() {
     assert_eq!(sums, SHIPPED);
 }
 
-const SHIPPED: [&str; 5] = [
+const SHIPPED: [&str; 6] = [
     "9ce4d74ec49ef7b0",
     "8f6afc3bfe9461d6",
     "df22d502ce2e98ba",
     "538264555ed685bb",
     "01f273ffff2f5818",
+    "d9160c501f31c87e",
 ];

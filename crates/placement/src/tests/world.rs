@@ -11,11 +11,13 @@ use ether_types::{
 };
 
 use crate::bounds::{Capacity, Claims, Lease, Quota, Units};
-use crate::command::{Admission, Expected, Reserve, SetPool, SetTarget};
-use crate::evidence::EvidenceKind;
-use crate::ledger::{Ledger, Retirement};
+use crate::command::{Admission, Reserve, SetPool, SetTarget};
+use crate::error::Retirement;
+use crate::evidence::{Author, EvidenceKind, StoredEvidence};
+use crate::ledger::Ledger;
 use crate::options::Options;
-use crate::outcome::{Assignment, Joined, Released, Reserved, TargetSet};
+use crate::outcome::{Assignment, Joined, PoolSet, Record, Released, Reserved, TargetSet};
+use crate::state::Revision;
 use crate::verify::{Acceptance, Presented, Verdict, Verifier};
 
 pub(crate) const START: i64 = 1_700_000_000_000_000;
@@ -27,6 +29,8 @@ pub(crate) enum Mode {
     #[default]
     Accept,
     Refuse,
+    /// Accepts what comes with a proof, or finds one by the target or its successor among what was kept.
+    Proof,
     Hang,
     Panic,
     Other(Box<Fence>),
@@ -50,12 +54,15 @@ impl Verifier for Judge {
     fn verify(&self, presented: Presented) -> Verdict<'_> {
         Box::pin(async move {
             let fence = presented.fence.clone();
-            self.seen.lock().unwrap().push(presented);
             let mode = self.mode.lock().unwrap().clone();
+            let kept = |piece: &StoredEvidence| matches!(piece.author, Author::Target { .. });
+            let proved = presented.offered.is_some() || presented.stored.iter().any(kept);
+            self.seen.lock().unwrap().push(presented);
             let kind = EvidenceKind::Reaped;
             match mode {
                 Mode::Accept => Ok(Acceptance { fence, kind }),
-                Mode::Refuse => Err("not proved".into()),
+                Mode::Proof if proved => Ok(Acceptance { fence, kind }),
+                Mode::Refuse | Mode::Proof => Err("not proved".into()),
                 Mode::Hang => std::future::pending().await,
                 Mode::Panic => panic!("the verifier's own defect"),
                 Mode::Other(fence) => Ok(Acceptance { fence: *fence, kind }),
@@ -244,46 +251,61 @@ impl World {
         self.pool("slots", 2_000).await;
         self.pool("scratch", 100).await;
         self.pool("more-slots", 10_000).await;
-        assert_eq!(
-            self.target("w/cpu", "w1", None, &["slots", "scratch"]).await,
-            TargetSet::Set
-        );
-        assert_eq!(
-            self.target("x/gpu0", "x1", None, &["more-slots", "scratch"])
-                .await,
-            TargetSet::Set
-        );
+        for (target, incarnation, scopes) in [
+            ("w/cpu", "w1", ["slots", "scratch"]),
+            ("x/gpu0", "x1", ["more-slots", "scratch"]),
+        ] {
+            let set = self.target(target, incarnation, None, &scopes).await;
+            assert_eq!(set, Ok(()));
+        }
         self
     }
 
+    /// Sets a pool whatever it was.
     pub(crate) async fn pool(&self, name: &str, units: u64) {
-        let set = SetPool {
+        let mut set = SetPool {
             scope: scope(name),
             role: Role::Transcode,
             capacity: Capacity::new(units).unwrap(),
-            expected: Expected::Any,
+            seen: Revision::NONE,
         };
-        self.ledger.set_pool(set).await.unwrap();
+        while let PoolSet::Mismatch { current } = self.ledger.set_pool(set.clone()).await.unwrap() {
+            set.seen = current.unwrap().revision;
+        }
     }
 
+    /// Sets a target by somebody who saw `expected`, and its newest policy; the error is the incarnation that
+    /// stands.
     pub(crate) async fn target(
         &self,
         target: &str,
         boot_id: &str,
         expected: Option<&str>,
         scopes: &[&str],
-    ) -> TargetSet {
+    ) -> Result<(), Option<BootId>> {
         let roles = match scopes {
             [] => Vec::new(),
             scopes => vec![(Role::Transcode, scopes.iter().map(|name| scope(name)).collect())],
         };
-        let set = SetTarget {
+        let mut set = SetTarget {
             target: TargetId::new(target).unwrap(),
             boot: boot(boot_id),
             expected: expected.map(boot),
+            seen: Revision::NONE,
             admission: Admission::new(roles).unwrap(),
         };
-        self.ledger.set_target(set).await.unwrap()
+        loop {
+            match self.ledger.set_target(set.clone()).await.unwrap() {
+                TargetSet::Set { .. } => return Ok(()),
+                TargetSet::Superseded { current } => {
+                    let stands = current.as_ref().map(|target| target.boot.clone());
+                    if stands != set.expected {
+                        return Err(stands);
+                    }
+                    set.seen = current.map_or(Revision::NONE, |target| target.revision);
+                }
+            }
+        }
     }
 
     pub(crate) async fn grant(&self, ask: Reserve) -> Assignment {
@@ -295,7 +317,7 @@ impl World {
 
     pub(crate) async fn retire(&self, fence: &Fence) -> Released {
         match self.ledger.retire(fence.clone(), None).await.unwrap() {
-            Retirement::Proved(released) => released,
+            Retirement::Proved { released, .. } => released,
             other => panic!("not retired: {other:?}"),
         }
     }
@@ -317,6 +339,12 @@ impl World {
     pub(crate) async fn audit(&self) {
         audit(self.ledger.tables()).await;
     }
+}
+
+/// What a look without the lock shows of sessions whose rows can all be read.
+pub(crate) async fn look(ledger: &Ledger, sessions: &[SessionId]) -> Vec<Option<Record>> {
+    let seen = ledger.lookup_many(sessions).await.unwrap();
+    seen.into_iter().collect::<Result<_, _>>().unwrap()
 }
 
 /// The ledger's books: used units are the claims of unretired sessions, and the counters count rows.

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use ether_types::{Fence, SessionId};
 
+use crate::error::Retirement;
 use crate::evidence::{Author, EvidenceKind};
-use crate::ledger::{Ledger, Retirement};
+use crate::ledger::Ledger;
 use crate::outcome::{Assignment, Record, Recorded, Released, Renewed, Reserved};
 use crate::read::{Owner, Unretired};
-use crate::tests::world::{Place, World, ask, boot, later, node, options};
+use crate::tests::world::{Mode, Place, World, ask, boot, later, node, options};
 use crate::{EvidenceBody, PageSize};
 
 /// Xorshift: a year that is the same every time.
@@ -42,6 +43,7 @@ async fn a_year_ends_with_tombstones_bounded_by_concurrency_and_nothing_stranded
         own.node = node(name);
         ledgers.push(world.join(own).await.unwrap().0);
     }
+    world.judge.set(Mode::Proof);
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
     let mut generations = [[0_u64; SLOTS]; CONTROLLERS.len()];
     let (mut played, mut refused, mut crashed, mut died, mut most) = (0_u64, 0_u64, 0_u64, 0_u64, 0_usize);
@@ -62,7 +64,8 @@ async fn a_year_ends_with_tombstones_bounded_by_concurrency_and_nothing_stranded
             let (old, new) = (format!("w{old}"), format!("w{boot_number}"));
             world
                 .target("w/cpu", &new, Some(&old), &["slots", "scratch"])
-                .await;
+                .await
+                .unwrap();
             let sweeper = &ledgers[step as usize % ledgers.len()];
             for record in unretired_of(sweeper, worker(&old)).await {
                 let author = Author::Target { boot: boot(&new) };
@@ -73,7 +76,8 @@ async fn a_year_ends_with_tombstones_bounded_by_concurrency_and_nothing_stranded
         let dead = (dice.below(30) == 0).then(|| dice.below(CONTROLLERS.len() as u64) as usize);
         for (by, granted) in running.granted {
             if Some(by) != dead {
-                retire(&ledgers[by], &granted.fence).await;
+                let proof = EvidenceBody::new("{}").unwrap();
+                retire(&ledgers[by], &granted.fence, Some(proof)).await;
             }
         }
         if let Some(dead) = dead {
@@ -140,20 +144,28 @@ async fn evening(
     evening
 }
 
-async fn retire(ledger: &Ledger, fence: &Fence) {
-    let retired = ledger.retire(fence.clone(), None).await.unwrap();
+async fn retire(ledger: &Ledger, fence: &Fence, proof: Option<EvidenceBody>) {
+    let retired = ledger.retire(fence.clone(), proof).await.unwrap();
     assert!(
-        matches!(retired, Retirement::Proved(Released::Retired { already: false })),
+        matches!(
+            retired,
+            Retirement::Proved {
+                released: Released::Retired { already: false },
+                ..
+            }
+        ),
         "{retired:?}"
     );
 }
 
 /// Retires what somebody else left, on what `author` knows.
 async fn prove(ledger: &Ledger, fence: &Fence, author: Author, kind: EvidenceKind) {
+    let early = ledger.retire(fence.clone(), None).await.unwrap();
+    assert!(matches!(early, Retirement::Unproven(_)), "{early:?}");
     let body = EvidenceBody::new("{}").unwrap();
     let recorded = ledger.record_evidence(fence.clone(), author, kind, body);
     assert_eq!(recorded.await.unwrap(), Recorded::Recorded);
-    retire(ledger, fence).await;
+    retire(ledger, fence, None).await;
 }
 
 fn worker(incarnation: &str) -> Owner {

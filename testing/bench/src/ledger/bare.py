@@ -34,12 +34,13 @@ if fresh:
     db.executescript(
         f"""
         CREATE TABLE meta (id BIGINT NOT NULL PRIMARY KEY, cluster TEXT, revision BIGINT, total BIGINT,
-            retired BIGINT, ceiling BIGINT, clock BIGINT);
-        INSERT INTO meta VALUES (1, 'bench', 0, 0, 0, NULL, 0);
-        CREATE TABLE pools (scope TEXT, role TEXT, capacity BIGINT, used BIGINT, PRIMARY KEY (scope, role));
-        INSERT INTO pools VALUES ('slots', 'transcode', 1000000, 0), ('scratch', 'transcode', 1000000, 0);
-        CREATE TABLE targets (target TEXT NOT NULL PRIMARY KEY, boot TEXT, roles TEXT);
-        INSERT INTO targets VALUES ('w/cpu', 'w1', 'transcode=scratch,slots');
+            retired BIGINT, ceiling BIGINT, clock BIGINT, epoch BIGINT, known_schema BIGINT);
+        INSERT INTO meta VALUES (1, 'bench', 0, 0, 0, NULL, 0, 0, 6);
+        CREATE TABLE pools (scope TEXT, role TEXT, capacity BIGINT, used BIGINT, revision BIGINT,
+            PRIMARY KEY (scope, role));
+        INSERT INTO pools VALUES ('slots', 'transcode', 1000000, 0, 1), ('scratch', 'transcode', 1000000, 0, 1);
+        CREATE TABLE targets (target TEXT NOT NULL PRIMARY KEY, boot TEXT, roles TEXT, revision BIGINT);
+        INSERT INTO targets VALUES ('w/cpu', 'w1', 'transcode=scratch,slots', 1);
         CREATE TABLE sessions ({columns}, PRIMARY KEY (session));
         CREATE INDEX sessions_controller ON sessions (controller_node, session) WHERE retired = 0;
         CREATE INDEX sessions_target ON sessions (target_node, target_boot, session) WHERE retired = 0;
@@ -51,7 +52,7 @@ if fresh:
     )
 
 
-META = "m.cluster, m.revision, m.total, m.retired, m.ceiling, m.clock"
+META = "m.cluster, m.revision, m.total, m.retired, m.ceiling, m.clock, m.epoch, m.known_schema"
 JOINED = ", ".join(f"s.{name}" for name in FIELDS)
 EVIDENCE = "e.generation, e.part, e.author_node, e.author_boot, e.kind, e.body, e.recorded"
 NOTHING = "CAST(0 AS BIGINT)"
@@ -59,8 +60,8 @@ EVIDENCED = (
     "CASE WHEN EXISTS (SELECT 1 FROM evidence e WHERE e.session = s.session) "
     "THEN CAST(1 AS BIGINT) ELSE CAST(0 AS BIGINT) END"
 )
-TARGETS = "SELECT CAST(0 AS BIGINT), target, boot, roles, CAST(0 AS BIGINT), CAST(0 AS BIGINT) FROM targets"
-POOLS = "SELECT CAST(1 AS BIGINT), scope, role, '', capacity, used FROM pools"
+TARGETS = "SELECT CAST(0 AS BIGINT), target, boot, roles, CAST(0 AS BIGINT), CAST(0 AS BIGINT), revision FROM targets"
+POOLS = "SELECT CAST(1 AS BIGINT), scope, role, '', capacity, used, revision FROM pools"
 
 
 def begin(evidenced=NOTHING):
@@ -70,22 +71,23 @@ def begin(evidenced=NOTHING):
         "LEFT JOIN sessions s ON s.session IN (?) WHERE m.id = 1"
     )
     row = run(sql, ("c/1",)).fetchone()
-    return row[:6], row[6:]
+    return row[:8], row[8:]
 
 
 def finish(meta, total, retired):
     run(
-        "UPDATE meta SET cluster = ?, revision = ?, total = ?, retired = ?, ceiling = ?, clock = ? "
+        "UPDATE meta SET cluster = ?, revision = ?, total = ?, retired = ?, ceiling = ?, clock = ?, epoch = ? "
         "WHERE id = 1 AND revision = ?",
-        (meta[0], meta[1] + 1, total, retired, meta[4], time.time_ns() // 1000, meta[1]),
+        (meta[0], meta[1] + 1, total, retired, meta[4], time.time_ns() // 1000, meta[6], meta[1]),
     )
 
 
 def pools(slots, scratch):
     run(
-        "INSERT INTO pools (scope, role, capacity, used) VALUES (?, ?, ?, ?), (?, ?, ?, ?) "
-        "ON CONFLICT (scope, role) DO UPDATE SET capacity = excluded.capacity, used = excluded.used",
-        ("scratch", "transcode", 1000000, scratch, "slots", "transcode", 1000000, slots),
+        "INSERT INTO pools (scope, role, capacity, used, revision) VALUES (?, ?, ?, ?, ?), (?, ?, ?, ?, ?) "
+        "ON CONFLICT (scope, role) DO UPDATE SET capacity = excluded.capacity, used = excluded.used, "
+        "revision = excluded.revision",
+        ("scratch", "transcode", 1000000, scratch, 1, "slots", "transcode", 1000000, slots, 1),
     )
 
 

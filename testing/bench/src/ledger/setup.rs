@@ -4,10 +4,11 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ether_placement::command::{Admission, Expected, SetPool, SetTarget};
+use ether_placement::command::{Admission, SetPool, SetTarget};
 use ether_placement::outcome::{Released, Renewed, Reserved};
 use ether_placement::{
-    Capacity, Claims, Lease, Ledger, LedgerError, Options, Quota, Retirement, Units, command::Reserve,
+    Capacity, Claims, Lease, Ledger, LedgerError, Options, Quota, Retirement, Revision, Units,
+    command::Reserve,
 };
 use ether_store::{Location, Store};
 use ether_types::{
@@ -58,7 +59,7 @@ impl Bench {
                 scope,
                 role: Role::Transcode,
                 capacity: Capacity::MAX,
-                expected: Expected::Any,
+                seen: Revision::NONE,
             };
             failed(ledger.set_pool(set).await)?;
         }
@@ -66,6 +67,7 @@ impl Bench {
             target: TargetId::new("w/cpu")?,
             boot: BootId::new("w1")?,
             expected: None,
+            seen: Revision::NONE,
             admission: failed(Admission::new([(Role::Transcode, scopes.to_vec())]))?,
         };
         failed(ledger.set_target(set).await)?;
@@ -93,16 +95,50 @@ fn request(slot: u32, operation: &str, expected: u64) -> Result<Reserve, BenchEr
     })
 }
 
+/// In which sessions the clients of a measurement work.
+#[derive(Clone, Copy)]
+pub(crate) enum Sessions {
+    /// Each client in one of its own.
+    Own,
+    /// All over this many tombstones of generation one, another one each time.
+    Tombstones(u64),
+}
+
+impl Sessions {
+    /// Slot, operation and expected generation of the `cycle`th cycle of `client`, of `clients`.
+    fn of(self, client: u32, clients: u32, cycle: u64) -> Result<(u32, String, u64), BenchError> {
+        /// A prime that divides no number of tombstones: neighbours in time are far apart in the table.
+        const STRIDE: u64 = 7_919;
+        match self {
+            Sessions::Own => Ok((1_000_000_000 + client, format!("op-{cycle}"), cycle)),
+            Sessions::Tombstones(count) => {
+                let number = cycle * u64::from(clients) + u64::from(client);
+                let slot = 1 + number * STRIDE % count;
+                let used = number / count;
+                let slot = u32::try_from(slot).map_err(|_| wrong(&slot))?;
+                Ok((slot, format!("op-{used}"), 1 + used))
+            }
+        }
+    }
+}
+
 /// Reserve, renew, retire: `count` times by each of `clients`, who work at the same time. Each round goes on
-/// with the sessions of the round before.
-pub(crate) async fn cycles(bench: &Bench, clients: u32, count: u64, round: u64) -> Result<(), BenchError> {
+/// where the round before ended.
+pub(crate) async fn cycles(
+    bench: &Bench,
+    sessions: Sessions,
+    clients: u32,
+    count: u64,
+    round: u64,
+) -> Result<(), BenchError> {
     let first = (round - 1) * count;
     let clients: Vec<_> = (0..clients)
-        .map(|slot| {
+        .map(|client| {
             let ledger = bench.ledger.clone();
             tokio::spawn(async move {
                 for cycle in first..first + count {
-                    one_cycle(&ledger, slot, cycle).await?;
+                    let (slot, operation, expected) = sessions.of(client, clients, cycle)?;
+                    one_cycle(&ledger, request(slot, &operation, expected)?).await?;
                 }
                 Ok::<(), BenchError>(())
             })
@@ -114,8 +150,7 @@ pub(crate) async fn cycles(bench: &Bench, clients: u32, count: u64, round: u64) 
     Ok(())
 }
 
-async fn one_cycle(ledger: &Ledger, slot: u32, cycle: u64) -> Result<(), BenchError> {
-    let request = request(1_000_000_000 + slot, &format!("op-{cycle}"), cycle)?;
+async fn one_cycle(ledger: &Ledger, request: Reserve) -> Result<(), BenchError> {
     let granted = match failed(ledger.reserve(request).await)? {
         Reserved::Granted(granted) => granted,
         other => return Err(wrong(&other)),
@@ -124,7 +159,10 @@ async fn one_cycle(ledger: &Ledger, slot: u32, cycle: u64) -> Result<(), BenchEr
     let later = later.ok_or_else(|| wrong(&granted.initial_deadline))?;
     moved(ledger.renew(granted.fence.clone(), later).await)?;
     match failed(ledger.retire(granted.fence, None).await)? {
-        Retirement::Proved(Released::Retired { already: false }) => Ok(()),
+        Retirement::Proved {
+            released: Released::Retired { already: false },
+            ..
+        } => Ok(()),
         other => Err(wrong(&other)),
     }
 }

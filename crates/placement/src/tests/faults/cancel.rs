@@ -48,8 +48,9 @@ async fn cancelled_everywhere(place: &Place) {
                 "{operation:?} after {times} polls"
             );
             if ended {
-                // A retirement waits for its reading, its verifier and its transaction.
-                let waits = if operation == Operation::Retire { 4 } else { 2 };
+                // A retirement waits for its reading and its transaction; its verifier, on a thread of its own, may
+                // have answered by the time it is looked at.
+                let waits = if operation == Operation::Retire { 3 } else { 2 };
                 assert!(times >= waits, "{operation:?} ended after {times} polls");
                 break;
             }

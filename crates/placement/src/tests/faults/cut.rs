@@ -6,7 +6,8 @@ use std::sync::Arc;
 use ether_store::faults::Cut;
 use ether_testkit::postgres::{Durability, Server};
 
-use crate::ledger::{Ledger, LedgerError};
+use crate::error::LedgerError;
+use crate::ledger::Ledger;
 use crate::tests::faults::operations::{Operation, Round, roomy, seed_ceiling};
 use crate::tests::faults::process;
 use crate::tests::faults::proxy::Proxy;

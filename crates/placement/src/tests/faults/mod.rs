@@ -6,3 +6,4 @@ pub(super) mod operations;
 mod outage;
 mod process;
 mod proxy;
+mod stalled;

@@ -7,7 +7,8 @@ use ether_store::faults::Cut;
 use ether_types::{ManualClock, Timestamp};
 
 use crate::bounds::Quota;
-use crate::ledger::{Ledger, LedgerError, Retirement};
+use crate::error::{LedgerError, Retirement};
+use crate::ledger::Ledger;
 use crate::outcome::{Released, Renewed, Reserved};
 use crate::tests::faults::operations::{Operation, Round};
 use crate::tests::world::{Judge, START, ask, boot, node, open, open_real, options};
@@ -106,7 +107,7 @@ async fn controller(location: &str, index: u32, cycles: u64) {
             .lookup_many(std::slice::from_ref(&fence.session))
             .await
             .unwrap();
-        let deadline = record[0].as_ref().unwrap().deadline;
+        let deadline = record[0].as_ref().unwrap().as_ref().unwrap().deadline;
         let deadline = deadline.checked_add(std::time::Duration::from_secs(1)).unwrap();
         loop {
             match ledger.renew(fence.clone(), deadline).await {
@@ -117,7 +118,10 @@ async fn controller(location: &str, index: u32, cycles: u64) {
         }
         loop {
             match ledger.retire(fence.clone(), None).await {
-                Ok(Retirement::Proved(Released::Retired { .. })) => break,
+                Ok(Retirement::Proved {
+                    released: Released::Retired { .. },
+                    ..
+                }) => break,
                 Err(LedgerError::Unknown(_)) => {}
                 other => panic!("{other:?}"),
             }

@@ -1,12 +1,12 @@
 //! What some explorations have besides: evidence and a liar, a pool that changes, a ceiling, a clock that steps back.
 
-use ether_types::{Fence, Generation, Role, SessionId};
+use ether_types::{Fence, Generation, SessionId};
 
-use crate::bounds::{Capacity, EvidenceBody, Quota};
-use crate::command::{Command, Expected, SetPool};
+use crate::bounds::{EvidenceBody, Quota};
+use crate::command::Command;
 use crate::evidence::{Author, EvidenceKind};
 use crate::tests::model::system::{Execution, Step, System};
-use crate::tests::world::{boot, node, scope};
+use crate::tests::world::{boot, node};
 
 /// What may happen besides, one thing for each exploration: together they would be too many states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,7 +18,7 @@ pub(super) enum Also {
     Pools,
     /// The ledger has room for one session until its ceiling is raised.
     Ceiling,
-    /// The database's clock is stepped back, as often as it went forward.
+    /// The database's clock is stepped back, as often as it went forward, and an operator rebases the ledger.
     Back,
 }
 
@@ -47,13 +47,8 @@ impl System {
                 }
             }
             Also::Pools => {
-                for units in 0..=2 {
-                    ask(Command::SetPool(SetPool {
-                        scope: scope("w-slots"),
-                        role: Role::Transcode,
-                        capacity: Capacity::new(units).unwrap(),
-                        expected: Expected::Any,
-                    }));
+                for (units, seen) in [(0, 1), (1, 2), (2, 1), (2, 2), (2, 3)] {
+                    ask(System::pool("w-slots", units, seen));
                 }
             }
             Also::Ceiling => {
@@ -69,6 +64,9 @@ impl System {
             Also::Back => {
                 for session in self.ledger.sessions.present().map(|(key, _)| key.clone()) {
                     ask(Command::Lookup { session });
+                }
+                for epoch in 0..=1 {
+                    ask(Command::Rebase { epoch });
                 }
                 if self.clock > 0 && self.moved < 3 {
                     steps.push(Step::Back);

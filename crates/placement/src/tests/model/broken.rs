@@ -1,14 +1,17 @@
 //! Rules broken on purpose. Each must be caught, or the checker checks nothing.
 
-use ether_types::{OperationId, Timestamp};
+use std::time::Duration;
+
+use ether_types::{OperationId, Role, Timestamp};
 
 use crate::bounds::{Capacity, EvidenceBody};
 use crate::command::{Command, Reserve, ReserveRequest};
 use crate::decide::Decision;
 use crate::evidence::EvidenceKind;
-use crate::outcome::{Outcome, Raised, Reserved};
-use crate::state::{Change, Pool, Session, State};
+use crate::outcome::{Outcome, Raised, Renewed, Reserved};
+use crate::state::{Change, Pool, Revision, Session, State};
 use crate::tests::model::also::Also;
+use crate::tests::world::scope;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Broken {
@@ -46,10 +49,26 @@ pub(super) enum Broken {
     Downward,
     /// Nobody remembers how late it has been.
     NoMemory,
+    /// A clock that stands behind stops nothing.
+    OpenBehind,
+    /// The clock is rebased under assignments that last longer.
+    RebaseHeld,
+    /// The clock is rebased by somebody who saw an earlier epoch.
+    RebaseAny,
+    /// A pool is set by somebody who has not seen its policy.
+    Blind,
+    /// What two targets share is counted for each of them apart.
+    NotShared,
+    /// A renewal moves a deadline back.
+    Backward,
+    /// A replay gives the deadline that stands now.
+    Inherits,
+    /// A retirement that is repeated releases once more.
+    ReleaseTwice,
 }
 
 impl Broken {
-    pub(super) const ALL: [Broken; 16] = [
+    pub(super) const ALL: [Broken; 24] = [
         Broken::ExpiryFrees,
         Broken::ReuseUnretired,
         Broken::AnyGeneration,
@@ -66,6 +85,14 @@ impl Broken {
         Broken::NoCeiling,
         Broken::Downward,
         Broken::NoMemory,
+        Broken::OpenBehind,
+        Broken::RebaseHeld,
+        Broken::RebaseAny,
+        Broken::Blind,
+        Broken::NotShared,
+        Broken::Backward,
+        Broken::Inherits,
+        Broken::ReleaseTwice,
     ];
 
     /// The exploration that shows it.
@@ -73,9 +100,15 @@ impl Broken {
         match self {
             Broken::OnePlace | Broken::SelfSuccession | Broken::EvidenceStays => Also::Evidence,
             Broken::NoCeiling | Broken::Downward => Also::Ceiling,
-            Broken::NoMemory => Also::Back,
+            Broken::NoMemory | Broken::OpenBehind | Broken::RebaseHeld | Broken::RebaseAny => Also::Back,
+            Broken::Blind => Also::Pools,
             _ => Also::Nothing,
         }
+    }
+
+    /// Whether only an exploration that moves deadlines can show it.
+    pub(super) fn renews(self) -> bool {
+        matches!(self, Broken::Revive | Broken::Backward | Broken::Inherits)
     }
 
     /// What the broken rule makes of the snapshot and the command.
@@ -181,6 +214,37 @@ impl Broken {
                 state.meta.ceiling = None;
                 state.own.published.quota = 100;
             }
+            (Broken::OpenBehind, _) => state.own.published.clock_skew = Duration::from_secs(3_600),
+            (Broken::RebaseHeld, Command::Rebase { .. }) => state.lasting = Some(None),
+            (Broken::RebaseAny, Command::Rebase { .. }) => {
+                command = Command::Rebase {
+                    epoch: state.meta.epoch,
+                };
+            }
+            (Broken::Blind, Command::SetPool(set)) => {
+                let pool = state.pools.get(&(set.scope.clone(), set.role)).unwrap();
+                let mut set = set.clone();
+                set.seen = pool.map_or(Revision::NONE, |pool| pool.revision);
+                command = Command::SetPool(set);
+            }
+            (Broken::NotShared, Command::Reserve(_)) => {
+                let key = (scope("lan"), Role::Transcode);
+                let pool = state.pools.get(&key).unwrap().copied();
+                state.pools.set(key, pool.map(|pool| Pool { used: 0, ..pool }));
+            }
+            (Broken::ReleaseTwice, Command::Retire { fence }) => {
+                let row = state.sessions.get(&fence.session).unwrap().cloned();
+                if let Some(row) = row.filter(|row| row.retired && row.fence == *fence) {
+                    state.meta.retired -= 1;
+                    state.sessions.set(
+                        fence.session.clone(),
+                        Some(Session {
+                            retired: false,
+                            ..row
+                        }),
+                    );
+                }
+            }
             (Broken::NoMemory, _) => state.meta.clock = Timestamp::from_micros(0),
             _ => {}
         }
@@ -214,6 +278,27 @@ impl Broken {
                     let mut meta = before.meta.clone();
                     meta.ceiling = Some(*capacity);
                     decision.changes.push(Change::Meta(meta));
+                }
+            }
+            Broken::Backward => {
+                let Command::Renew { fence, deadline } = command else {
+                    return;
+                };
+                let row = before.sessions.get(&fence.session).unwrap();
+                if let (Some(row), Outcome::Renew(Renewed::Renewed { moved: false, .. })) =
+                    (row, &decision.outcome)
+                {
+                    let row = Session {
+                        deadline: *deadline,
+                        ..row.clone()
+                    };
+                    decision.changes.push(Change::Session(Box::new(row)));
+                }
+            }
+            Broken::Inherits => {
+                if let Outcome::Reserve(Reserved::Replayed(replayed)) = &mut decision.outcome {
+                    let row = before.sessions.get(&replayed.fence.session).unwrap();
+                    replayed.initial_deadline = row.unwrap().deadline;
                 }
             }
             Broken::NoMemory => {

@@ -31,7 +31,7 @@ impl Found {
 
 pub(super) fn explore(bounds: &Bounds, broken: Broken) -> Found {
     let reservations = System::reservations(bounds);
-    let first = System::new(bounds.also);
+    let first = System::new(bounds.also, bounds.shared);
     let mut seen = HashSet::from([first.fingerprint()]);
     let mut found = Found {
         states: 1,

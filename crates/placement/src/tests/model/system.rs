@@ -1,15 +1,18 @@
 //! The modelled system: the ledger's rows, the workers' processes, and the clock.
 
+use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ether_types::{Fence, Generation, OperationId, Role, SessionId, TargetId, Timestamp};
 
 use crate::bounds::{Capacity, Claims, Lease, Quota, Units};
-use crate::command::{Admission, Command, Expected, Reserve, ReserveRequest, SetPool, SetTarget};
+use crate::command::{Admission, Command, Reserve, ReserveRequest, SetPool, SetTarget};
 use crate::decide::{Decision, decide, record};
-use crate::outcome::{Authority, Outcome, Recorded, Renewed, Reserved};
-use crate::state::{Change, Coordinator, Meta, Own, State};
+use crate::outcome::{Authority, Outcome, PoolSet, Rebased, Recorded, Renewed, Reserved, TargetSet};
+use crate::sql::schema::SCHEMA;
+use crate::state::{Change, Coordinator, Meta, Own, Revision, State};
 use crate::tests::model::also::{Also, liar};
 use crate::tests::model::broken::Broken;
 use crate::tests::world::{START, boot, node, options, scope};
@@ -25,6 +28,10 @@ pub(super) struct Bounds {
     pub(super) crash: bool,
     /// What else may happen.
     pub(super) also: Also,
+    /// Units of the scope that both workers need, each for one execution.
+    pub(super) shared: u64,
+    /// Whether deadlines are moved.
+    pub(super) renewals: bool,
 }
 
 /// What became of an execution.
@@ -73,22 +80,24 @@ fn key(fence: &Fence) -> (SessionId, Generation) {
 }
 
 impl System {
-    pub(super) fn new(also: Also) -> Self {
+    pub(super) fn new(also: Also, shared: u64) -> Self {
         let options = options();
         let own = Own {
             cluster: options.cluster,
             node: options.node,
             published: Coordinator {
                 boot: options.boot,
-                schema: 5,
+                schema: SCHEMA,
                 quota: if also == Also::Ceiling {
                     1
                 } else {
                     Quota::CEILING_DEFAULT
                 },
-                maximum_lease: Duration::from_secs(1),
+                maximum_lease: Duration::from_secs(2),
                 transaction_timeout: Duration::from_secs(1),
                 lock_timeout: Duration::from_secs(1),
+                verify_timeout: Duration::from_secs(1),
+                clock_skew: Duration::ZERO,
             },
             fleet: false,
         };
@@ -99,6 +108,7 @@ impl System {
             retired: 0,
             ceiling: (also == Also::Ceiling).then_some(Quota::MIN),
             clock: Timestamp::from_micros(0),
+            epoch: 0,
         };
         let mut ledger = State::new(own, meta);
         for name in ["w-slots", "x-slots", "lan"] {
@@ -123,7 +133,7 @@ impl System {
             executions: BTreeMap::new(),
             over: BTreeMap::new(),
         };
-        for command in Self::preparation() {
+        for command in Self::preparation(shared) {
             system
                 .step(&Step::Ask(Box::new(command)), Broken::Nothing)
                 .unwrap();
@@ -131,35 +141,35 @@ impl System {
         system
     }
 
-    /// What an operator has set up before the first step: one slot on each worker, and one unit of a scope
-    /// that only one of the two needs.
-    pub(super) fn preparation() -> Vec<Command> {
-        let pool = |name| {
-            Command::SetPool(SetPool {
-                scope: scope(name),
-                role: Role::Transcode,
-                capacity: Capacity::new(1).unwrap(),
-                expected: Expected::Any,
-            })
-        };
+    /// What an operator has set up before the first step: one slot on each worker, and some of a scope that both
+    /// need.
+    pub(super) fn preparation(shared: u64) -> Vec<Command> {
         vec![
-            pool("w-slots"),
-            pool("x-slots"),
-            pool("lan"),
+            Self::pool("w-slots", 1, 0),
+            Self::pool("x-slots", 1, 0),
+            Self::pool("lan", shared, 0),
             Self::target("w", "w1", None),
             Self::target("x", "x1", None),
         ]
     }
 
+    /// A pool's capacity, set by somebody who saw its `seen`th policy.
+    pub(super) fn pool(name: &str, units: u64, seen: u64) -> Command {
+        Command::SetPool(SetPool {
+            scope: scope(name),
+            role: Role::Transcode,
+            capacity: Capacity::new(units).unwrap(),
+            seen: Revision::new(seen),
+        })
+    }
+
     fn target(name: &str, incarnation: &str, seen: Option<&str>) -> Command {
-        let scopes: Vec<_> = match name {
-            "w" => vec![scope("w-slots")],
-            _ => vec![scope("x-slots"), scope("lan")],
-        };
+        let scopes = vec![scope(&format!("{name}-slots")), scope("lan")];
         Command::SetTarget(SetTarget {
             target: TargetId::new(name).unwrap(),
             boot: boot(incarnation),
             expected: seen.map(boot),
+            seen: Revision::new(u64::from(seen.is_some())),
             admission: Admission::new([(Role::Transcode, scopes)]).unwrap(),
         })
     }
@@ -182,10 +192,8 @@ impl System {
                     if target_boot == "w2" && !bounds.crash {
                         continue;
                     }
-                    let claims = match target {
-                        "w" => vec![(scope("w-slots"), Units::MIN)],
-                        _ => vec![(scope("x-slots"), Units::MIN), (scope("lan"), Units::MIN)],
-                    };
+                    let claims = [scope(&format!("{target}-slots")), scope("lan")];
+                    let claims = claims.map(|scope| (scope, Units::MIN));
                     let reserve = Reserve {
                         session: SessionId::new(node(controller), 0),
                         controller_node: node(controller),
@@ -223,8 +231,12 @@ impl System {
         // The first boot's registration, delivered late.
         steps.push(ask(&Self::target("w", "w1", None)));
         for (at, (fence, _)) in &self.granted {
-            for ahead in [1_u64, 2] {
-                let deadline = self.now().checked_add(Duration::from_secs(ahead)).unwrap();
+            // Whatever could be asked for at any time may arrive now.
+            for second in 1..=i64::from(bounds.ticks) + 2 {
+                if !bounds.renewals {
+                    break;
+                }
+                let deadline = Timestamp::from_micros(START + 1_000_000 * second);
                 let fence = fence.clone();
                 steps.push(Step::Ask(Box::new(Command::Renew { fence, deadline })));
             }
@@ -285,12 +297,14 @@ impl System {
 
     fn ask(&mut self, command: &Command, broken: Broken) -> Result<Outcome, String> {
         let now = self.now();
-        let (ledger, command) = broken.before(&self.ledger, command, now);
-        let mut decision = decide(&ledger, &command, now).map_err(|defect| defect.to_string())?;
+        let asked = command;
+        let (ledger, command) = broken.before(&self.loaded(command), command, now);
+        let mut decision = decide(&ledger, &command, now.into()).map_err(|defect| defect.to_string())?;
         broken.after(&self.ledger, &command, &mut decision);
         let mut next = ledger;
         next.apply(&decision.changes);
         next.own = self.ledger.own.clone();
+        next.lasting = None;
         if broken == Broken::NoMemory {
             next.meta.clock = self.ledger.meta.clock;
         }
@@ -299,6 +313,7 @@ impl System {
         }
         self.compare(&next)?;
         self.judge(&decision)?;
+        self.unseen(asked, &decision)?;
         self.told(&command, &decision.outcome);
         if let Outcome::Reserve(Reserved::Granted(granted)) = &decision.outcome {
             let first = (granted.fence.clone(), granted.initial_deadline);
@@ -310,9 +325,48 @@ impl System {
 
     /// Whether `command` leaves everything as it is, which most do; its answer is judged all the same.
     pub(super) fn leaves_as_is(&self, command: &Command) -> Result<bool, String> {
-        let decision = decide(&self.ledger, command, self.now()).map_err(|defect| defect.to_string())?;
+        let ledger = self.loaded(command);
+        let decision = decide(&ledger, command, self.now().into()).map_err(|defect| defect.to_string())?;
         self.judge(&decision)?;
         Ok(decision.changes.iter().all(|change| self.of_the_clock(change)))
+    }
+
+    /// The ledger as it is read for `command`.
+    fn loaded(&self, command: &Command) -> Cow<'_, State> {
+        if !matches!(command, Command::Rebase { .. }) {
+            return Cow::Borrowed(&self.ledger);
+        }
+        let mut ledger = self.ledger.clone();
+        let unretired = ledger.sessions.present().filter(|(_, row)| !row.retired);
+        let lasting = unretired.map(|(_, row)| (row.fence.clone(), row.deadline));
+        let lasting = lasting.max_by_key(|(fence, deadline)| (*deadline, Reverse(fence.session.clone())));
+        ledger.lasting = Some(lasting);
+        Cow::Owned(ledger)
+    }
+
+    /// What nobody may set who has not seen what stands.
+    fn unseen(&self, asked: &Command, decision: &Decision) -> Result<(), String> {
+        if decision.changes.is_empty() {
+            return Ok(());
+        }
+        let seen = match (asked, &decision.outcome) {
+            (Command::SetPool(set), Outcome::SetPool(PoolSet::Set { .. })) => {
+                let pool = self.ledger.pools.get(&(set.scope.clone(), set.role)).unwrap();
+                pool.map_or(Revision::NONE, |pool| pool.revision) == set.seen
+            }
+            (Command::SetTarget(set), Outcome::SetTarget(TargetSet::Set { .. })) => {
+                let target = self.ledger.targets.get(&set.target).unwrap();
+                target.map_or(Revision::NONE, |target| target.revision) == set.seen
+            }
+            (Command::Rebase { epoch }, Outcome::Rebase(Rebased::Rebased { .. })) => {
+                *epoch == self.ledger.meta.epoch
+            }
+            _ => true,
+        };
+        match seen {
+            true => Ok(()),
+            false => Err("something was set by somebody who had not seen what stood".to_owned()),
+        }
     }
 
     /// Whether `change` only says how late it is, which matters where the clock may go back.
@@ -336,6 +390,12 @@ impl System {
         self.over.insert(key(over), ());
     }
 
+    /// The latest deadline that may be given out: `seconds`, those of a lease or of the longest one, from the
+    /// database's own clock.
+    fn furthest(&self, seconds: u64) -> Timestamp {
+        self.now().checked_add(Duration::from_secs(seconds)).unwrap()
+    }
+
     /// What no answer may say.
     fn judge(&self, decision: &Decision) -> Result<(), String> {
         match &decision.outcome {
@@ -346,6 +406,9 @@ impl System {
                     .any(|(fence, _)| fence.operation == granted.fence.operation);
                 if double {
                     return Err("one operation was granted twice".to_owned());
+                }
+                if granted.initial_deadline > self.furthest(1) {
+                    return Err("a deadline was given out that lies too far ahead".to_owned());
                 }
                 if self.granted.contains_key(&key(&granted.fence)) {
                     return Err("one generation was granted twice".to_owned());
@@ -360,6 +423,12 @@ impl System {
                 if !decision.changes.iter().all(still) {
                     return Err("a replay changed something".to_owned());
                 }
+            }
+            Outcome::Renew(Renewed::Renewed {
+                deadline,
+                moved: true,
+            }) if *deadline > self.furthest(2) => {
+                return Err("a deadline was given out that lies too far ahead".to_owned());
             }
             Outcome::Renew(Renewed::Renewed { deadline, .. }) if *deadline <= self.now() => {
                 return Err("a renewal gave authority that is over".to_owned());
@@ -377,7 +446,10 @@ impl System {
 
     /// What no step may do to a session: take its generation or its deadline back.
     fn compare(&self, next: &State) -> Result<(), String> {
-        if next.meta.ceiling < self.ledger.meta.ceiling || next.meta.clock < self.ledger.meta.clock {
+        let (meta, before) = (&next.meta, &self.ledger.meta);
+        let rebased = meta.epoch == before.epoch + 1;
+        let same_epoch = meta.epoch == before.epoch && meta.clock >= before.clock;
+        if meta.ceiling < before.ceiling || !(rebased || same_epoch) {
             return Err("the ceiling or the latest instant went back".to_owned());
         }
         for (key, pool) in next.pools.present() {
@@ -493,7 +565,7 @@ impl System {
                 .hash(hasher);
             // While the clock only goes forward, how late it has been is how late it is.
             if self.also == Also::Back {
-                (meta.clock, self.moved).hash(hasher);
+                (meta.clock, meta.epoch, self.moved).hash(hasher);
             }
             for (key, kept) in self.ledger.evidence.present() {
                 for piece in kept {
@@ -507,7 +579,7 @@ impl System {
                 pool.hash(hasher);
             }
             for (key, target) in self.ledger.targets.present() {
-                (key, &target.boot).hash(hasher);
+                (key, &target.boot, target.revision).hash(hasher);
             }
             for (at, (fence, deadline)) in &self.granted {
                 (at.1, &fence.operation, deadline).hash(hasher);

@@ -3,8 +3,9 @@
 use ether_types::Role;
 
 use crate::bounds::Capacity;
-use crate::command::{Expected, Reserve, SetPool};
+use crate::command::{Admission, Reserve, SetPool, SetTarget};
 use crate::outcome::{PoolSet, Refusal, Reserved, TargetSet};
+use crate::state::Revision;
 use crate::tests::world::{World, ask, boot, claims, scope};
 
 pub(super) async fn a_target_admits_exactly_its_roles_boot_and_scopes(world: World) {
@@ -53,7 +54,7 @@ pub(super) async fn a_target_admits_exactly_its_roles_boot_and_scopes(world: Wor
 
     // No role, no admission; running work is not revoked by it.
     let running = world.grant(ask(1, "op", 0)).await;
-    assert_eq!(world.target("w/cpu", "w1", Some("w1"), &[]).await, TargetSet::Set);
+    assert_eq!(world.target("w/cpu", "w1", Some("w1"), &[]).await, Ok(()));
     assert_eq!(
         refused(world.ledger.reserve(ask(2, "op", 0)).await),
         Refusal::Role(Role::Transcode)
@@ -65,9 +66,8 @@ pub(super) async fn a_target_admits_exactly_its_roles_boot_and_scopes(world: Wor
 
 pub(super) async fn a_scope_without_a_pool_or_with_capacity_zero_denies(world: World) {
     let world = world.ready().await;
-    world
-        .target("w/cpu", "w1", Some("w1"), &["slots", "unknown"])
-        .await;
+    let set = world.target("w/cpu", "w1", Some("w1"), &["slots", "unknown"]);
+    assert_eq!(set.await, Ok(()));
     let unknown = Reserve {
         claims: claims(&[("slots", 1), ("unknown", 1)]),
         ..ask(1, "op", 0)
@@ -94,7 +94,7 @@ pub(super) async fn a_scope_without_a_pool_or_with_capacity_zero_denies(world: W
         scope: scope("unknown"),
         role: Role::Delivery,
         capacity: Capacity::MAX,
-        expected: Expected::Any,
+        seen: Revision::NONE,
     };
     world.ledger.set_pool(delivery).await.unwrap();
     assert!(matches!(
@@ -128,62 +128,78 @@ pub(super) async fn lowering_a_pool_denies_new_work_and_keeps_what_runs(world: W
 }
 
 pub(super) async fn a_pool_is_settled_by_compare_and_swap(world: World) {
-    let set = |capacity: u64, expected| SetPool {
-        scope: scope("shared"),
-        role: Role::Transcode,
-        capacity: Capacity::new(capacity).unwrap(),
-        expected,
+    let set = async |capacity: u64, seen: u64| {
+        let set = SetPool {
+            scope: scope("shared"),
+            role: Role::Transcode,
+            capacity: Capacity::new(capacity).unwrap(),
+            seen: Revision::new(seen),
+        };
+        let told = |pool: crate::state::Pool| (pool.capacity.get(), pool.revision.get());
+        match world.ledger.set_pool(set).await.unwrap() {
+            PoolSet::Set { pool } => Ok(told(pool)),
+            PoolSet::Mismatch { current } => Err(current.map(told)),
+        }
     };
-    let exactly = |capacity| Expected::Exactly(Capacity::new(capacity).unwrap());
-    let ledger = &world.ledger;
-    let current = |outcome: PoolSet| match outcome {
-        PoolSet::Set { pool } => Ok(pool.capacity.get()),
-        PoolSet::Mismatch { current } => Err(current.map(Capacity::get)),
-    };
+    assert_eq!(set(5, 4).await, Err(None));
+    assert_eq!(set(5, 0).await, Ok((5, 1)));
+    assert_eq!(set(6, 0).await, Err(Some((5, 1))));
+    assert_eq!(set(6, 1).await, Ok((6, 2)));
+    assert_eq!(set(6, 1).await, Ok((6, 2)), "the call whose answer was lost");
+    assert_eq!(set(7, 1).await, Err(Some((6, 2))));
+    // Back to what it was: whoever saw that the first time has not seen this.
+    assert_eq!(set(5, 2).await, Ok((5, 3)));
     assert_eq!(
-        current(ledger.set_pool(set(5, exactly(4))).await.unwrap()),
-        Err(None)
-    );
-    assert_eq!(
-        current(ledger.set_pool(set(5, Expected::Absent)).await.unwrap()),
-        Ok(5)
-    );
-    assert_eq!(
-        current(ledger.set_pool(set(6, Expected::Absent)).await.unwrap()),
-        Err(Some(5))
-    );
-    assert_eq!(current(ledger.set_pool(set(6, exactly(5))).await.unwrap()), Ok(6));
-    // The call whose answer was lost, once more.
-    assert_eq!(current(ledger.set_pool(set(6, exactly(5))).await.unwrap()), Ok(6));
-    assert_eq!(
-        current(ledger.set_pool(set(7, exactly(5))).await.unwrap()),
-        Err(Some(6))
+        set(6, 1).await,
+        Err(Some((5, 3))),
+        "a call that was long on its way"
     );
 }
 
-pub(super) async fn an_incarnation_is_replaced_only_by_who_saw_it(world: World) {
-    let stands = |current: &str| TargetSet::Superseded {
-        current: Some(boot(current)),
+pub(super) async fn a_policy_that_was_long_on_its_way_undoes_no_newer_one(world: World) {
+    let world = world.ready().await;
+    let set = async |scopes: &[&str], seen: u64| {
+        let scopes = scopes.iter().map(|name| scope(name)).collect();
+        let set = SetTarget {
+            target: ether_types::TargetId::new("w/cpu").unwrap(),
+            boot: boot("w1"),
+            expected: Some(boot("w1")),
+            seen: Revision::new(seen),
+            admission: Admission::new([(Role::Transcode, scopes)]).unwrap(),
+        };
+        match world.ledger.set_target(set).await.unwrap() {
+            TargetSet::Set { revision } => Ok(revision.get()),
+            TargetSet::Superseded { current } => Err(current.unwrap().revision.get()),
+        }
     };
+    assert_eq!(set(&["slots"], 1).await, Ok(2));
+    assert_eq!(set(&["slots"], 1).await, Ok(2), "the same again");
+    assert_eq!(set(&["scratch"], 2).await, Ok(3));
+    assert_eq!(
+        set(&["slots"], 1).await,
+        Err(3),
+        "the first of them, delivered once more"
+    );
+    let refused = world.ledger.reserve(ask(1, "op", 0)).await.unwrap();
+    let unlisted = Reserved::NotAdmitted(Refusal::NotListed(scope("slots")));
+    assert_eq!(refused, unlisted, "the newest policy stands");
+}
+
+pub(super) async fn an_incarnation_is_replaced_only_by_who_saw_it(world: World) {
+    let stands = |current: &str| Err(Some(boot(current)));
     assert_eq!(
         world.target("w/cpu", "w1", Some("w0"), &["slots"]).await,
-        TargetSet::Superseded { current: None }
+        Err(None)
     );
+    assert_eq!(world.target("w/cpu", "w1", None, &["slots"]).await, Ok(()));
     assert_eq!(
         world.target("w/cpu", "w1", None, &["slots"]).await,
-        TargetSet::Set
-    );
-    assert_eq!(
-        world.target("w/cpu", "w1", None, &["slots"]).await,
-        TargetSet::Set,
+        Ok(()),
         "the same again"
     );
     // A start-up that saw nothing does not replace what lives.
     assert_eq!(world.target("w/cpu", "w2", None, &["slots"]).await, stands("w1"));
-    assert_eq!(
-        world.target("w/cpu", "w2", Some("w1"), &["slots"]).await,
-        TargetSet::Set
-    );
+    assert_eq!(world.target("w/cpu", "w2", Some("w1"), &["slots"]).await, Ok(()));
     // The old incarnation's late update finds that it is one.
     assert_eq!(world.target("w/cpu", "w1", Some("w1"), &[]).await, stands("w2"));
     assert_eq!(
@@ -195,10 +211,9 @@ pub(super) async fn an_incarnation_is_replaced_only_by_who_saw_it(world: World) 
 pub(super) async fn a_policy_update_clears_no_claim(world: World) {
     let world = world.ready().await;
     let old = world.grant(ask(1, "a", 0)).await;
-    world
-        .target("w/cpu", "w2", Some("w1"), &["slots", "scratch"])
-        .await;
-    world.target("w/cpu", "w2", Some("w2"), &["slots"]).await;
+    for (seen, scopes) in [("w1", &["slots", "scratch"][..]), ("w2", &["slots"])] {
+        assert_eq!(world.target("w/cpu", "w2", Some(seen), scopes).await, Ok(()));
+    }
     assert_eq!(
         (world.used("slots").await, world.used("scratch").await),
         (1_000, 10)

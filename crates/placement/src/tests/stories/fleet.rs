@@ -5,7 +5,7 @@ use std::time::Duration;
 use ether_types::ClusterId;
 
 use crate::bounds::Quota;
-use crate::ledger::OpenError;
+use crate::error::OpenError;
 use crate::options::Options;
 use crate::outcome::{Ceiling, Joined, Raised, Renewed, Reserved};
 use crate::tests::world::{LONG, World, ask, boot, later, node, options, session};
@@ -92,7 +92,7 @@ pub(super) async fn the_ceiling_is_seeded_once_and_a_differing_coordinator_close
     assert!(second.lookup(session(1)).await.unwrap().is_some());
     assert!(matches!(
         second.retire(running.fence, None).await.unwrap(),
-        crate::Retirement::Proved(_)
+        crate::Retirement::Proved { .. }
     ));
     assert!(matches!(
         first.reserve(ask(2, "b", 0)).await.unwrap(),
@@ -109,7 +109,7 @@ pub(super) async fn an_older_live_schema_keeps_the_ceiling_unseeded(world: World
         .tables()
         .write::<_, ether_store::StoreError, _>(LONG, |tx| {
             Box::pin(async move {
-                let sql = "INSERT INTO placement_coordinators VALUES ('old', 'o1', 1, 9000, 1, 1, 1)";
+                let sql = "INSERT INTO placement_coordinators VALUES ('old', 'o1', 1, 9000, 1, 1, 1, 1, 1)";
                 tx.execute(sql, &[]).await
             })
         })
@@ -161,10 +161,30 @@ pub(super) async fn the_ceiling_rises_by_compare_and_swap_only(world: World) {
     assert!(matches!(closed, Reserved::CeilingMismatch { .. }), "{closed:?}");
 }
 
+pub(super) async fn a_stale_boot_takes_nothing_over(world: World) {
+    let published = async || {
+        let sql = "SELECT boot FROM placement_coordinators WHERE node = 'c'";
+        let rows = world.ledger.tables().query(LONG, sql, Vec::new()).await.unwrap();
+        rows.iter()
+            .map(|row| row.text(0usize).unwrap())
+            .collect::<Vec<_>>()
+    };
+    let mut next = options();
+    next.boot = boot("c2");
+    let (next, _) = world.join(next).await.unwrap();
+    assert_eq!(published().await, ["c2"]);
+    let current = boot("c2");
+    assert_eq!(world.ledger.join().await.unwrap(), Joined::Superseded { current });
+    assert!(matches!(next.join().await.unwrap(), Joined::Joined { .. }));
+    assert_eq!(published().await, ["c2"]);
+}
+
 pub(super) async fn options_that_differ_are_reported(world: World) {
     let mut differs = other("f1", 5_000);
     differs.maximum_lease = Duration::from_secs(300);
     differs.lock_timeout = Duration::from_nanos(2_000_500);
+    differs.verify_timeout = Duration::from_secs(2);
+    differs.clock_skew = Duration::from_secs(1);
     let (_ledger, joined) = world.join(differs).await.unwrap();
     let Joined::Joined { differences, .. } = joined else {
         panic!("foreign");
@@ -178,6 +198,8 @@ pub(super) async fn options_that_differ_are_reported(world: World) {
         [
             ("c", "maximum lease", 300_000_000, 600_000_000),
             ("c", "lock timeout", 2_000, 30_000_000),
+            ("c", "verify timeout", 2_000_000, 30_000_000),
+            ("c", "clock skew", 1_000_000, 5_000_000),
         ]
     );
 }

@@ -9,12 +9,16 @@ use ether_types::{ClusterId, Fence, Generation, Timestamp};
 use crate::bounds::{EvidenceBody, PageSize};
 use crate::command::{Command, ReserveRequest};
 use crate::decide::Defect;
+use crate::error::{Cause, LedgerError, Retirement, UnknownOutcome};
 use crate::evidence::{Author, EvidenceKind};
-use crate::ledger::{Cause, LedgerError, Retirement, UnknownOutcome};
-use crate::outcome::{Authority, Mismatch, Outcome, Recorded, Released, Renewed, Reserved};
+use crate::ledger::Ledger;
+use crate::outcome::{
+    Authority, ClockBehind, Mismatch, Outcome, Rebased, Recorded, Released, Renewed, Reserved,
+};
 use crate::read::{Owner, Unretired};
-use crate::sql::Fault;
-use crate::tests::world::{LONG, START, World, ask, boot, node, options, session};
+use crate::sql::schema::COMPONENT;
+use crate::sql::{Fault, Unreadable};
+use crate::tests::world::{LONG, START, World, ask, ask_gpu, boot, look, node, options, session};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_micros(START + seconds * 1_000_000)
@@ -28,6 +32,13 @@ async fn meddle(world: &World, sql: &'static str) {
     assert!(changed.await.unwrap() > 0, "{sql}");
 }
 
+/// A coordinator that has seen nothing yet.
+async fn fresh(world: &World) -> Ledger {
+    let mut fresh = options();
+    fresh.node = node("fresh");
+    world.join(fresh).await.unwrap().0
+}
+
 pub(super) async fn a_clock_that_steps_back_revives_nothing(world: World) {
     let world = world.ready().await;
     let told = world.grant(ask(1, "told", 0)).await;
@@ -36,26 +47,19 @@ pub(super) async fn a_clock_that_steps_back_revives_nothing(world: World) {
     assert_eq!(record.authority, Authority::Expired);
 
     // A process that has seen nothing of it learns from the ledger how late it has been.
-    world.set_clock(START + 1_000_000).await;
-    let mut fresh = options();
-    fresh.node = node("fresh");
-    let (fresh, _) = world.join(fresh).await.unwrap();
+    world.set_clock(START + 28_000_000).await;
+    let fresh = fresh(&world).await;
     for ledger in [&fresh, &world.ledger] {
         let renewed = ledger.renew(told.fence.clone(), at(60)).await.unwrap();
         assert_eq!(renewed, Renewed::Expired { deadline: at(30) });
         let record = ledger.lookup(session(1)).await.unwrap().unwrap();
         assert_eq!((record.authority, record.now), (Authority::Expired, at(31)));
-        let seen = ledger
-            .lookup_many(&[session(1)])
-            .await
-            .unwrap()
-            .remove(0)
-            .unwrap();
+        let seen = look(ledger, &[session(1)]).await.remove(0).unwrap();
         assert_eq!((seen.authority, seen.now), (Authority::Expired, at(31)));
     }
     // Time stands still until the clock has caught up, and says so.
     let usage = fresh.usage().await.unwrap();
-    assert_eq!(usage.behind, Duration::from_secs(30));
+    assert_eq!(usage.behind, Duration::from_secs(3));
     let Reserved::Granted(late) = fresh.reserve(ask(2, "late", 0)).await.unwrap() else {
         panic!("not granted");
     };
@@ -71,12 +75,95 @@ pub(super) async fn a_clock_that_steps_back_revives_nothing(world: World) {
     world.audit().await;
 }
 
+const YEAR: i64 = 365 * 86_400;
+
+pub(super) async fn a_clock_that_was_ahead_lets_nothing_begin_until_it_is_rebased(world: World) {
+    let world = world.ready().await;
+    let told = world.grant(ask(1, "told", 0)).await.fence;
+    world.set_clock(at(YEAR).as_micros()).await;
+    let record = world.ledger.lookup(session(1)).await.unwrap().unwrap();
+    assert_eq!(record.authority, Authority::Expired);
+    let ahead = world.grant(ask(2, "ahead", 0)).await;
+    assert_eq!(ahead.initial_deadline, at(YEAR + 30));
+
+    world.set_clock(at(10).as_micros()).await;
+    let closed = ClockBehind {
+        behind: Duration::from_secs(YEAR.unsigned_abs() - 10),
+        skew: Duration::from_secs(5),
+    };
+    let fresh = fresh(&world).await;
+    for (slot, ledger) in [(3, &world.ledger), (4, &fresh)] {
+        assert_eq!(ledger.usage().await.unwrap().behind, closed.behind);
+        let refused = ledger.reserve(ask_gpu(slot, "op", 0)).await.unwrap();
+        assert_eq!(refused, Reserved::ClockBehind(closed));
+        let renewed = ledger.renew(ahead.fence.clone(), at(YEAR + 60)).await.unwrap();
+        assert_eq!(renewed, Renewed::ClockBehind(closed));
+        // What was, is answered as ever.
+        let same = ledger.renew(ahead.fence.clone(), at(YEAR + 30)).await.unwrap();
+        assert!(matches!(same, Renewed::Renewed { moved: false, .. }), "{same:?}");
+        let replayed = ledger.reserve(ask(2, "ahead", 0)).await.unwrap();
+        assert!(matches!(replayed, Reserved::Replayed(_)), "{replayed:?}");
+        assert!(ledger.lookup(session(2)).await.unwrap().is_some());
+    }
+    assert!(closed.to_string().contains("31535990s"), "{closed}");
+
+    // Who has seen the epoch may end it, once nothing depends on what the clock said.
+    for (holder, deadline) in [(&ahead.fence, at(YEAR + 30)), (&told, at(30))] {
+        let held = Rebased::Held {
+            holder: Box::new(holder.clone()),
+            deadline,
+        };
+        assert_eq!(fresh.rebase_clock(0).await.unwrap(), held);
+        world.retire(holder).await;
+    }
+    assert_eq!(
+        fresh.rebase_clock(7).await.unwrap(),
+        Rebased::Mismatch { current: 0 }
+    );
+    for moved in [true, false] {
+        let rebased = fresh.rebase_clock(0).await.unwrap();
+        assert_eq!(rebased, Rebased::Rebased { epoch: 1, moved });
+    }
+    // Whoever saw the clock ahead goes by the new epoch as well, and takes nobody back with it.
+    for (slot, ledger) in [(3, &world.ledger), (4, &fresh)] {
+        let usage = ledger.usage().await.unwrap();
+        assert_eq!((usage.behind, usage.epoch), (Duration::ZERO, 1));
+        let Reserved::Granted(granted) = ledger.reserve(ask_gpu(slot, "op", 0)).await.unwrap() else {
+            panic!("not granted");
+        };
+        assert_eq!(granted.initial_deadline, at(40));
+    }
+    world.audit().await;
+}
+
+pub(super) async fn a_rebase_waits_for_what_lasts_longer(world: World) {
+    let world = world.ready().await;
+    let granted = world.grant(ask(1, "op", 0)).await;
+    world.set_clock(at(YEAR).as_micros()).await;
+    let record = world.ledger.lookup(session(1)).await.unwrap().unwrap();
+    assert_eq!(record.authority, Authority::Expired);
+    // By the clock as it is now the assignment lives on: to let it would be to revive it.
+    world.set_clock(at(29).as_micros()).await;
+    let held = world.ledger.rebase_clock(0).await.unwrap();
+    assert!(matches!(held, Rebased::Held { .. }), "{held:?}");
+    // Over by both clocks it is in nobody's way, and keeps what it holds.
+    world.set_clock(at(30).as_micros()).await;
+    let rebased = world.ledger.rebase_clock(0).await.unwrap();
+    assert!(matches!(rebased, Rebased::Rebased { moved: true, .. }));
+    let record = world.ledger.lookup(session(1)).await.unwrap().unwrap();
+    assert_eq!((record.authority, record.now), (Authority::Expired, at(30)));
+    let renewed = world.ledger.renew(granted.fence, at(60)).await.unwrap();
+    assert_eq!(renewed, Renewed::Expired { deadline: at(30) });
+    assert_eq!(world.used("slots").await, 1_000);
+    world.audit().await;
+}
+
 pub(super) async fn what_a_process_saw_without_the_lock_it_does_not_unsee(world: World) {
     let world = world.ready().await;
     let granted = world.grant(ask(1, "op", 0)).await;
     let before = world.ledger.usage().await.unwrap().revision;
     world.advance(Duration::from_secs(31)).await;
-    let seen = world.ledger.lookup_many(&[session(1)]).await.unwrap().remove(0);
+    let seen = look(&world.ledger, &[session(1)]).await.remove(0);
     assert_eq!(seen.unwrap().authority, Authority::Expired);
     assert_eq!(world.ledger.usage().await.unwrap().revision, before, "a look");
     world.set_clock(START).await;
@@ -109,7 +196,10 @@ pub(super) async fn every_request_is_refused_where_the_ledger_is_another_cluster
         assert_eq!(renewed, Renewed::Fenced(mismatch.clone()));
         assert!(matches!(
             world.ledger.retire(fence.clone(), None).await.unwrap(),
-            Retirement::Proved(Released::Fenced(Mismatch::Foreign { .. }))
+            Retirement::Proved {
+                released: Released::Fenced(Mismatch::Foreign { .. }),
+                ..
+            }
         ));
         assert!(matches!(
             world.ledger.evidence(fence).await,
@@ -173,7 +263,7 @@ async fn each(world: &World, commands: Vec<Command>) -> Vec<Result<Outcome, Stri
         Err(LedgerError::Unknown(UnknownOutcome {
             cause: Cause::Fault(fault),
         })) => Err(match &*fault {
-            Fault::Corrupt { table, column } => format!("{table}.{column}"),
+            Fault::Corrupt(bad) => format!("{}.{} {}", bad.table, bad.column, bad.row),
             Fault::Defect(Defect::Accounting) => "accounting".to_owned(),
             Fault::Store(StoreError::Constraint(_)) => "constraint".to_owned(),
             other => panic!("{other}"),
@@ -235,13 +325,13 @@ pub(super) async fn one_bad_row_fails_only_who_asked_for_it(world: World) {
         faults,
         [
             None,
-            Some("placement_sessions.claims"),
+            Some("placement_sessions.claims c/2"),
             None,
             Some("constraint"),
             None,
             Some("accounting"),
             None,
-            Some("placement_sessions.claims"),
+            Some("placement_sessions.claims c/2"),
             None
         ]
     );
@@ -274,9 +364,99 @@ pub(super) async fn evidence_about_another_generation_stands_in_nobodys_way(worl
         .ledger
         .record_evidence(fence.clone(), by, EvidenceKind::Reaped, body);
     assert_eq!(recorded.await.unwrap(), Recorded::Recorded);
-    assert_eq!(world.ledger.evidence(&fence).await.unwrap().len(), 1);
+    assert_eq!(world.ledger.evidence(&fence).await.unwrap().pieces.len(), 1);
     assert_eq!(world.retire(&fence).await, Released::Retired { already: false });
     let left = "SELECT session FROM placement_evidence WHERE session = 'c/1'";
     let left = world.ledger.tables().query(LONG, left, Vec::new());
     assert!(left.await.unwrap().is_empty(), "all of it is consumed");
+}
+
+pub(super) async fn an_unreadable_row_hides_nobody_else(world: World) {
+    let world = world.ready().await;
+    world.pool("slots", 100_000).await;
+    let mut fences = Vec::new();
+    for slot in 1..4 {
+        fences.push(world.grant(ask(slot, "op", 0)).await.fence);
+    }
+    for sql in [
+        "UPDATE placement_sessions SET claims = 'x' WHERE session = 'c/2'",
+        "INSERT INTO placement_evidence VALUES ('c/1', 1, 'source', 'files', 'f1', 'nonsense', 'x', 1)",
+    ] {
+        meddle(&world, sql).await;
+    }
+    let guilty = |bad: &Unreadable| (bad.table, bad.column, bad.row.clone());
+    let claims = ("placement_sessions", "claims", "c/2".to_owned());
+    // A page names the row and goes on, even where the row ends it.
+    let (mut slots, mut named, mut after) = (Vec::new(), Vec::new(), None);
+    loop {
+        let asked = Unretired {
+            owner: Owner::Controller(node("c")),
+            after,
+            limit: PageSize::new(2).unwrap(),
+        };
+        let page = world.ledger.unretired(asked).await.unwrap();
+        slots.extend(page.records.iter().map(|record| record.fence.session.slot()));
+        named.extend(page.unreadable.iter().map(guilty));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!((slots, named), (vec![1, 3], vec![claims.clone()]));
+    let asked = [session(1), session(2), session(3)];
+    let seen = world.ledger.lookup_many(&asked).await.unwrap();
+    assert!(matches!((&seen[0], &seen[2]), (Ok(Some(_)), Ok(Some(_)))));
+    assert_eq!(guilty(seen[1].as_ref().unwrap_err()), claims);
+
+    // A piece that nobody can have written keeps out no other one, and no retirement.
+    let by = Author::Target { boot: boot("w1") };
+    let body = EvidenceBody::new("{}").unwrap();
+    let recorded = world
+        .ledger
+        .record_evidence(fences[0].clone(), by, EvidenceKind::Reaped, body);
+    assert_eq!(recorded.await.unwrap(), Recorded::Recorded);
+    let kept = world.ledger.evidence(&fences[0]).await.unwrap();
+    let kind = ("placement_evidence", "kind", "c/1".to_owned());
+    assert_eq!(kept.pieces.len(), 1);
+    assert_eq!(kept.unreadable.iter().map(guilty).collect::<Vec<_>>(), [kind]);
+    assert_eq!(
+        world.retire(&fences[0]).await,
+        Released::Retired { already: false }
+    );
+    let shown = world.judge.seen.lock().unwrap().pop().unwrap();
+    assert_eq!((shown.stored.len(), shown.unreadable.len()), (1, 1));
+}
+
+pub(super) async fn a_newer_programs_ledger_is_left_alone(world: World) {
+    let world = world.ready().await;
+    let granted = world.grant(ask(1, "op", 0)).await;
+    let before = world.ledger.usage().await.unwrap();
+    meddle(&world, "UPDATE placement_meta SET known_schema = 99").await;
+    let l = &world.ledger;
+    let answers = [
+        l.reserve(ask(2, "op", 0)).await.map(drop),
+        l.renew(granted.fence.clone(), at(60)).await.map(drop),
+        l.retire(granted.fence.clone(), None).await.map(drop),
+        l.lookup(session(1)).await.map(drop),
+        l.lookup_many(&[session(1)]).await.map(drop),
+        l.usage().await.map(drop),
+        l.join().await.map(drop),
+    ];
+    for (call, answer) in answers.into_iter().enumerate() {
+        let outdated = matches!(
+            &answer,
+            Err(LedgerError::Unknown(UnknownOutcome { cause: Cause::Fault(fault) }))
+                if matches!(**fault, Fault::Outdated { found: 99, .. })
+        );
+        assert!(outdated, "call {call}: {answer:?}");
+    }
+    let now = i64::try_from(COMPONENT.migrations.len()).unwrap();
+    let back = world.ledger.tables().write::<_, StoreError, _>(LONG, move |tx| {
+        Box::pin(async move {
+            let sql = "UPDATE placement_meta SET known_schema = $1";
+            tx.execute(sql, &[ether_store::Value::from(now)]).await
+        })
+    });
+    back.await.unwrap();
+    assert_eq!(world.ledger.usage().await.unwrap(), before);
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use ether_types::{ClusterId, Fence, Generation, OperationId, Role, TargetId, Timestamp};
 
 use crate::bounds::{EvidenceBody, PageSize};
+use crate::error::Retirement;
 use crate::evidence::{Author, EvidenceKind};
-use crate::ledger::Retirement;
 use crate::outcome::{Authority, Mismatch, Recorded, Released, Renewed, Reserved};
 use crate::read::{Owner, Unretired};
-use crate::tests::world::{START, World, ask, ask_gpu, boot, later, node, session};
+use crate::tests::world::{START, World, ask, ask_gpu, boot, later, look, node, session};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_micros(START + seconds * 1_000_000)
@@ -158,7 +158,7 @@ pub(super) async fn every_field_of_the_fence_counts(world: World) {
         assert_eq!(renewed, Renewed::Fenced(mismatch.clone()), "renewing {variant:?}");
         let retired = world.ledger.retire(variant.clone(), None).await.unwrap();
         assert!(
-            matches!(&retired, Retirement::Proved(Released::Fenced(m)) if *m == mismatch),
+            matches!(&retired, Retirement::Proved { released: Released::Fenced(m), .. } if *m == mismatch),
             "retiring {variant:?} gave {retired:?}"
         );
         let author = Author::Target {
@@ -226,7 +226,7 @@ pub(super) async fn renewing_many_answers_row_by_row(world: World) {
         "few transactions"
     );
     let sessions: Vec<_> = fences.iter().map(|fence| fence.session.clone()).collect();
-    let records = world.ledger.lookup_many(&sessions).await.unwrap();
+    let records = look(&world.ledger, &sessions).await;
     for (slot, record) in records.into_iter().enumerate() {
         let expected = if matches!(slot, 3 | 5 | 7 | 599) {
             at(30)
@@ -247,7 +247,7 @@ pub(super) async fn lookups_tell_authority_by_the_databases_clock(world: World) 
     world.retire(&gone).await;
 
     let asked = [session(9), session(2), session(1), session(3), session(1)];
-    let found = world.ledger.lookup_many(&asked).await.unwrap();
+    let found = look(&world.ledger, &asked).await;
     let authority: Vec<_> = found.iter().map(|r| r.as_ref().map(|r| r.authority)).collect();
     let (live_, over_, gone_) = (
         Some(Authority::Live),
@@ -282,7 +282,8 @@ pub(super) async fn unretired_assignments_come_in_pages(world: World) {
     world.advance(Duration::from_secs(40)).await;
     world
         .target("w/cpu", "w2", Some("w1"), &["slots", "scratch"])
-        .await;
+        .await
+        .unwrap();
 
     let pages = async |owner: Owner, limit: u64| {
         let mut sizes = Vec::new();

@@ -91,7 +91,7 @@ pub(super) async fn the_same_request_again_returns_the_first_answer(world: World
     assert_eq!(world.used("slots").await, 1_000);
 
     // Neither a target that is gone, nor a pool that is full, changes what was granted.
-    world.target("w/cpu", "w2", Some("w1"), &[]).await;
+    world.target("w/cpu", "w2", Some("w1"), &[]).await.unwrap();
     world.pool("slots", 0).await;
     assert!(matches!(
         world.ledger.reserve(again.clone()).await.unwrap(),
@@ -225,7 +225,7 @@ pub(super) async fn a_lease_over_the_maximum_is_refused(world: World) {
 pub(super) async fn many_callers_at_once_share_transactions_and_never_overbook(world: World) {
     let world = world.ready().await;
     world.pool("scratch", 1_000).await;
-    world.pool("slots", 7_000).await;
+    world.pool("slots", 33_000).await;
     let before = world.ledger.usage().await.unwrap().revision;
     let calls: Vec<_> = (0..40)
         .map(|slot| {
@@ -241,9 +241,12 @@ pub(super) async fn many_callers_at_once_share_transactions_and_never_overbook(w
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(granted, 7);
+    assert_eq!(granted, 33);
     let transactions = world.ledger.usage().await.unwrap().revision - before;
-    assert!(transactions <= 7, "{transactions} transactions for one burst");
+    assert!(
+        transactions <= 16,
+        "{transactions} transactions for 33 grants at once"
+    );
     world.audit().await;
 
     // An operation under one key from two callers is one assignment.

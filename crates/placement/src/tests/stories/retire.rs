@@ -6,8 +6,9 @@ use ether_types::Timestamp;
 use tokio::sync::Semaphore;
 
 use crate::bounds::EvidenceBody;
+use crate::error::{Retirement, Unproven};
 use crate::evidence::{Author, EvidenceKind};
-use crate::ledger::{Ledger, Retirement, Unproven};
+use crate::ledger::Ledger;
 use crate::outcome::{Authority, Mismatch, Recorded, Released};
 use crate::tests::world::{Mode, START, World, ask, boot, node, options, session};
 
@@ -75,7 +76,7 @@ pub(super) async fn an_answer_after_the_assignment_moved_on_releases_nothing(wor
     assert!(
         matches!(
             &late,
-            Retirement::Proved(Released::Fenced(Mismatch::Superseded { current }))
+            Retirement::Proved { released: Released::Fenced(Mismatch::Superseded { current }), .. }
                 if *current == second.generation
         ),
         "{late:?}"
@@ -118,7 +119,13 @@ pub(super) async fn a_repetition_that_overtakes_the_verifier_is_a_success(world:
     go.add_permits(1);
     let repeated = repeated.await.unwrap();
     assert!(
-        matches!(repeated, Retirement::Proved(Released::Retired { already: true })),
+        matches!(
+            repeated,
+            Retirement::Proved {
+                released: Released::Retired { already: true },
+                ..
+            }
+        ),
         "{repeated:?}"
     );
     // What never was is told from what is not proved.
@@ -127,7 +134,13 @@ pub(super) async fn a_repetition_that_overtakes_the_verifier_is_a_success(world:
     unknown.session = session(9);
     let unknown = world.ledger.retire(unknown, None).await.unwrap();
     assert!(
-        matches!(unknown, Retirement::Proved(Released::Fenced(Mismatch::Absent))),
+        matches!(
+            unknown,
+            Retirement::Proved {
+                released: Released::Fenced(Mismatch::Absent),
+                ..
+            }
+        ),
         "{unknown:?}"
     );
     world.audit().await;
@@ -174,7 +187,7 @@ pub(super) async fn places_for_evidence_are_bounded_and_the_retirement_needs_non
             .ledger
             .record_evidence(fence.clone(), author, EvidenceKind::Reaped, body)
     };
-    for n in 0..8 {
+    for n in 0..7 {
         for m in 0..8 {
             let author = source(&format!("n{n}"), &format!("b{m}"));
             assert_eq!(record(author).await.unwrap(), Recorded::Recorded);
@@ -184,16 +197,40 @@ pub(super) async fn places_for_evidence_are_bounded_and_the_retirement_needs_non
             assert_eq!(ninth, Recorded::Full { kept: 8 });
         }
     }
+    // Eight of the sixty-four are the target's own, whoever else has written.
+    assert_eq!(
+        record(source("n7", "b0")).await.unwrap(),
+        Recorded::Full { kept: 56 }
+    );
     let target = Author::Target { boot: boot("w1") };
-    assert_eq!(record(target).await.unwrap(), Recorded::Full { kept: 64 });
+    assert_eq!(record(target).await.unwrap(), Recorded::Recorded);
     assert_eq!(record(source("n0", "b0")).await.unwrap(), Recorded::Already);
     let offered = EvidenceBody::new("the operator's word").unwrap();
     let retired = world.ledger.retire(fence.clone(), Some(offered)).await.unwrap();
     assert!(matches!(
         retired,
-        Retirement::Proved(Released::Retired { already: false })
+        Retirement::Proved {
+            released: Released::Retired { already: false },
+            ..
+        }
     ));
-    assert!(world.ledger.evidence(&fence).await.unwrap().is_empty());
+    assert!(world.ledger.evidence(&fence).await.unwrap().pieces.is_empty());
+}
+
+pub(super) async fn what_an_ending_was_proved_by_is_told(world: World) {
+    let world = world.ready().await;
+    let fence = world.grant(ask(1, "op", 0)).await.fence;
+    for (first, proof) in [(true, Some(EvidenceKind::Reaped)), (false, None)] {
+        let retired = world.ledger.retire(fence.clone(), None).await.unwrap();
+        assert!(
+            matches!(
+                &retired,
+                Retirement::Proved { released: Released::Retired { already }, by }
+                    if *already != first && *by == proof
+            ),
+            "{retired:?}"
+        );
+    }
 }
 
 pub(super) async fn what_is_nobodys_to_claim_is_refused(world: World) {
@@ -209,14 +246,15 @@ pub(super) async fn what_is_nobodys_to_claim_is_refused(world: World) {
     let (attested, succeeded) = (EvidenceKind::Attested, EvidenceKind::Succeeded);
     world
         .target("w/cpu", "w2", Some("w1"), &["slots", "scratch"])
-        .await;
+        .await
+        .unwrap();
     for author in [target("w1"), target("w2"), source("files", "f1")] {
         let refused = record(author, attested).await.unwrap();
         assert_eq!(refused, Recorded::NotTheirs { kind: attested });
     }
     let itself = record(target("w1"), succeeded).await.unwrap();
     assert_eq!(itself, Recorded::NotTheirs { kind: succeeded });
-    assert!(world.ledger.evidence(&fence).await.unwrap().is_empty());
+    assert!(world.ledger.evidence(&fence).await.unwrap().pieces.is_empty());
     // Neither refusal took the place of the truth.
     for (author, kind) in [(target("w1"), EvidenceKind::Reaped), (target("w2"), succeeded)] {
         assert_eq!(record(author, kind).await.unwrap(), Recorded::Recorded);
@@ -256,7 +294,7 @@ pub(super) async fn evidence_is_kept_once_and_consumed_by_the_retirement(world: 
         Recorded::Recorded
     );
 
-    let kept = world.ledger.evidence(&fence).await.unwrap();
+    let kept = world.ledger.evidence(&fence).await.unwrap().pieces;
     assert_eq!(kept.len(), 2);
     assert!(
         kept.iter()
@@ -271,7 +309,10 @@ pub(super) async fn evidence_is_kept_once_and_consumed_by_the_retirement(world: 
     let retired = world.ledger.retire(fence.clone(), offered.clone()).await.unwrap();
     assert!(matches!(
         retired,
-        Retirement::Proved(Released::Retired { already: false })
+        Retirement::Proved {
+            released: Released::Retired { already: false },
+            ..
+        }
     ));
     let seen = world.judge.seen.lock().unwrap().pop().unwrap();
     assert_eq!(
@@ -279,14 +320,14 @@ pub(super) async fn evidence_is_kept_once_and_consumed_by_the_retirement(world: 
         (fence.clone(), offered, kept)
     );
     assert!(
-        world.ledger.evidence(&fence).await.unwrap().is_empty(),
+        world.ledger.evidence(&fence).await.unwrap().pieces.is_empty(),
         "consumed"
     );
     assert_eq!(record(&target, reaped, "{}").await.unwrap(), Recorded::Retired);
 
     // The next generation starts without a trace of it.
     let next = world.grant(ask(1, "next", 1)).await.fence;
-    assert!(world.ledger.evidence(&next).await.unwrap().is_empty());
+    assert!(world.ledger.evidence(&next).await.unwrap().pieces.is_empty());
     assert!(matches!(
         record(&target, reaped, "{}").await.unwrap(),
         Recorded::Fenced(Mismatch::Superseded { .. })
@@ -308,7 +349,8 @@ pub(super) async fn only_the_target_or_its_successor_speaks_for_it(world: World)
     assert_eq!(record("x1").await.unwrap(), Recorded::NotAuthor);
     world
         .target("w/cpu", "w2", Some("w1"), &["slots", "scratch"])
-        .await;
+        .await
+        .unwrap();
     assert_eq!(
         record("w2").await.unwrap(),
         Recorded::Recorded,

@@ -8,17 +8,23 @@
 //! 3. a session has at most one unretired generation, and generations only grow;
 //! 4. authority that was told to have ended is never live again, whatever the clock does;
 //! 5. only a retirement releases units: no passage of time does;
-//! 6. asking again for what was granted changes nothing.
+//! 6. asking again for what was granted changes nothing;
+//! 7. no deadline is given out that lies further ahead of the database's clock than a lease and the declared skew.
+
+mod evidence;
+mod settings;
+
+use std::time::Duration;
 
 use ether_types::{ClusterId, Fence, Generation, Timestamp};
 
-use crate::command::{Command, Expected, ReserveRequest, SetPool, SetTarget};
-use crate::evidence::{Author, EvidenceKind, PIECES, PIECES_OF_NODE, StoredEvidence};
+use crate::command::{Command, ReserveRequest};
+use crate::evidence::StoredEvidence;
 use crate::outcome::{
-    Assignment, Authority, Ceiling, Difference, Joined, Mismatch, Outcome, PoolSet, QuotaReached, Raised,
-    Record, Recorded, Refusal, Released, Renewed, Reserved, TargetSet,
+    Assignment, Authority, ClockBehind, Mismatch, Outcome, QuotaReached, Record, Refusal, Released, Renewed,
+    Reserved,
 };
-use crate::state::{Change, Coordinator, NotLoaded, Pool, Session, State, Target};
+use crate::state::{Change, NotLoaded, Pool, Session, State};
 
 /// The first placement schema that has a fleet ceiling.
 pub const CEILING_SCHEMA: u64 = 2;
@@ -43,21 +49,54 @@ pub enum Defect {
     Accounting,
 }
 
-/// Decides `command` on `state` at the database's instant `now`, or at the latest one that the ledger has acted
-/// on where that is later.
+/// What the clocks say when something is decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// The database's clock.
+    pub clock: Timestamp,
+    /// The latest instant that the deciding process has judged anything at.
+    pub seen: Timestamp,
+}
+
+impl From<Timestamp> for Reading {
+    /// Of a process that has judged nothing before.
+    fn from(clock: Timestamp) -> Self {
+        Self { clock, seen: clock }
+    }
+}
+
+/// The instant that is judged at, and how far the database's clock stands behind it.
+#[derive(Clone, Copy)]
+struct Now {
+    at: Timestamp,
+    clock: Timestamp,
+    behind: Duration,
+}
+
+/// Decides `command` on `state` at the instant that `reading` gives, or at the latest one that the ledger has
+/// acted on where that is later.
 ///
 /// # Errors
 /// [`Defect`], where the snapshot is not one that the ledger's own transactions can have left.
-pub fn decide(state: &State, command: &Command, now: Timestamp) -> Result<Decision, Defect> {
-    let now = now.max(state.meta.clock);
+pub fn decide(state: &State, command: &Command, reading: Reading) -> Result<Decision, Defect> {
+    let at = reading.clock.max(reading.seen).max(state.meta.clock);
+    let now = Now {
+        at,
+        clock: reading.clock,
+        behind: at.saturating_since(reading.clock),
+    };
     let ours = state.meta.cluster.as_ref() == Some(&state.own.cluster);
-    if !ours && !matches!(command, Command::Join) {
+    if !ours && !matches!(command, Command::Join { .. }) {
         return Ok(answer(Outcome::Elsewhere(state.meta.cluster.clone())));
     }
     let mut decision = settle(state, command, now)?;
+    if matches!(command, Command::Rebase { .. }) {
+        // The one change that does not happen at the instant it was judged at, but at the one that it sets.
+        return Ok(decision);
+    }
     let unremembered = end_told(state, &decision.outcome)?.is_some_and(|end| end > state.meta.clock);
     if unremembered || !decision.changes.is_empty() {
-        remember(state, now, &mut decision.changes);
+        remember(state, at, &mut decision.changes);
     }
     Ok(decision)
 }
@@ -91,16 +130,16 @@ fn remember(state: &State, now: Timestamp, changes: &mut Vec<Change>) {
     changes.push(Change::Meta(meta));
 }
 
-fn settle(state: &State, command: &Command, now: Timestamp) -> Result<Decision, Defect> {
+fn settle(state: &State, command: &Command, now: Now) -> Result<Decision, Defect> {
     match command {
-        Command::SetPool(set) => set_pool(state, set),
-        Command::SetTarget(set) => set_target(state, set),
+        Command::SetPool(set) => settings::set_pool(state, set),
+        Command::SetTarget(set) => settings::set_target(state, set),
         Command::Reserve(request) => reserve(state, request, now),
         Command::Renew { fence, deadline } => renew(state, fence, *deadline, now),
         Command::Lookup { session } => {
             let found = state.sessions.get(session)?;
             Ok(answer(Outcome::Lookup(
-                found.map(|row| Box::new(record(row, now))),
+                found.map(|row| Box::new(record(row, now.at))),
             )))
         }
         Command::Retire { fence } => retire(state, fence),
@@ -110,50 +149,27 @@ fn settle(state: &State, command: &Command, now: Timestamp) -> Result<Decision, 
             kind,
             body,
         } => {
-            let evidence = StoredEvidence {
+            let piece = StoredEvidence {
                 fence: fence.clone(),
                 author: author.clone(),
                 kind: *kind,
                 body: body.clone(),
-                at: now,
+                at: now.at,
             };
-            record_evidence(state, evidence)
+            evidence::record_evidence(state, piece)
         }
-        Command::Join => join(state),
-        Command::Withdraw { node, boot } => {
-            let found = state.all_coordinators()?.get(node);
-            let gone = found.is_some_and(|row| row.boot == *boot);
-            let changes = match gone {
-                true => vec![Change::Coordinator(node.clone(), None)],
-                false => Vec::new(),
-            };
-            Ok(Decision {
-                outcome: Outcome::Withdraw(gone),
-                changes,
-            })
-        }
-        Command::Raise { expect, capacity } => {
-            let current = state.meta.ceiling;
-            let raised = match current {
-                // The same call again, after an answer that was lost.
-                Some(current) if current == *capacity => Raised::Raised { ceiling: current },
-                Some(current) if current != *expect => Raised::Mismatch {
-                    current: Some(current),
-                },
-                None => Raised::Mismatch { current: None },
-                Some(current) if *capacity < current => Raised::NotUpward { current },
-                Some(_) => {
-                    let mut meta = state.meta.clone();
-                    meta.ceiling = Some(*capacity);
-                    return Ok(Decision {
-                        outcome: Outcome::Raise(Raised::Raised { ceiling: *capacity }),
-                        changes: vec![Change::Meta(meta)],
-                    });
-                }
-            };
-            Ok(answer(Outcome::Raise(raised)))
-        }
+        Command::Join { takes_over } => settings::join(state, *takes_over),
+        Command::Withdraw { node, boot } => settings::withdraw(state, node, boot),
+        Command::Raise { expect, capacity } => Ok(settings::raise(state, *expect, *capacity)),
+        Command::Rebase { epoch } => settings::rebase(state, *epoch, now.clock),
     }
+}
+
+/// Why the clock lets nothing begin and no authority grow; `None` while it may be trusted.
+fn stopped(state: &State, now: Now) -> Option<ClockBehind> {
+    let skew = state.own.published.clock_skew;
+    let behind = now.behind;
+    (behind > skew).then_some(ClockBehind { behind, skew })
 }
 
 /// What a session's row says at `now`.
@@ -227,7 +243,7 @@ pub(crate) fn settled(cluster: &ClusterId, found: Option<&Record>, fence: &Fence
     }
 }
 
-fn reserve(state: &State, request: &ReserveRequest, now: Timestamp) -> Result<Decision, Defect> {
+fn reserve(state: &State, request: &ReserveRequest, now: Now) -> Result<Decision, Defect> {
     let asked = request.reserve();
     let row = state.sessions.get(&asked.session)?;
     let refused = |reserved| Ok(answer(Outcome::Reserve(reserved)));
@@ -236,7 +252,7 @@ fn reserve(state: &State, request: &ReserveRequest, now: Timestamp) -> Result<De
     // the pools or the ceiling say by now (P8).
     if let Some(row) = row.filter(|row| row.fence.operation == asked.operation) {
         return refused(if row.request == request.digest() {
-            Reserved::Replayed(assignment(row, now))
+            Reserved::Replayed(assignment(row, now.at))
         } else {
             Reserved::Conflict {
                 current: Box::new(row.fence.clone()),
@@ -251,6 +267,9 @@ fn reserve(state: &State, request: &ReserveRequest, now: Timestamp) -> Result<De
         return refused(Reserved::Unretired {
             holder: Box::new(row.fence.clone()),
         });
+    }
+    if let Some(behind) = stopped(state, now) {
+        return refused(Reserved::ClockBehind(behind));
     }
     if let Some(reserved) = closed(state, row.is_none()) {
         return refused(reserved);
@@ -277,7 +296,7 @@ fn reserve(state: &State, request: &ReserveRequest, now: Timestamp) -> Result<De
         changes.push(Change::Pool(scope.clone(), asked.role, Pool { used, ..pool }));
     }
     let generation = current.next().ok_or(Defect::Accounting)?;
-    let deadline = now.checked_add(asked.lease.get()).ok_or(Defect::Accounting)?;
+    let deadline = now.at.checked_add(asked.lease.get()).ok_or(Defect::Accounting)?;
     let session = Session {
         fence: request.fence(&state.own.cluster, generation),
         request: request.digest().to_owned(),
@@ -291,7 +310,7 @@ fn reserve(state: &State, request: &ReserveRequest, now: Timestamp) -> Result<De
         None => meta.total = meta.total.checked_add(1).ok_or(Defect::Accounting)?,
         Some(_) => meta.retired = meta.retired.checked_sub(1).ok_or(Defect::Accounting)?,
     }
-    let granted = Reserved::Granted(assignment(&session, now));
+    let granted = Reserved::Granted(assignment(&session, now.at));
     changes.push(Change::Session(Box::new(session)));
     changes.push(Change::Meta(meta));
     Ok(Decision {
@@ -353,25 +372,27 @@ fn assignment(row: &Session, now: Timestamp) -> Assignment {
     }
 }
 
-fn renew(state: &State, fence: &Fence, deadline: Timestamp, now: Timestamp) -> Result<Decision, Defect> {
+fn renew(state: &State, fence: &Fence, deadline: Timestamp, now: Now) -> Result<Decision, Defect> {
     let row = match held(state, fence)? {
         Ok(row) => row,
         Err(mismatch) => return Ok(answer(Outcome::Renew(Renewed::Fenced(mismatch)))),
     };
     let latest = now
+        .at
         .checked_add(state.own.published.maximum_lease)
         .ok_or(Defect::Accounting)?;
-    let renewed = match authority(row, now) {
-        Authority::Retired => Renewed::Retired,
-        Authority::Expired => Renewed::Expired {
+    let renewed = match (authority(row, now.at), stopped(state, now)) {
+        (Authority::Retired, _) => Renewed::Retired,
+        (Authority::Expired, _) => Renewed::Expired {
             deadline: row.deadline,
         },
-        Authority::Live if deadline <= row.deadline => Renewed::Renewed {
+        (Authority::Live, _) if deadline <= row.deadline => Renewed::Renewed {
             deadline: row.deadline,
             moved: false,
         },
-        Authority::Live if deadline > latest => Renewed::TooFar { latest },
-        Authority::Live => {
+        (Authority::Live, Some(behind)) => Renewed::ClockBehind(behind),
+        (Authority::Live, None) if deadline > latest => Renewed::TooFar { latest },
+        (Authority::Live, None) => {
             let row = Session {
                 deadline,
                 ..row.clone()
@@ -415,180 +436,4 @@ fn retire(state: &State, fence: &Fence) -> Result<Decision, Defect> {
         outcome: Outcome::Retire(Released::Retired { already: false }),
         changes,
     })
-}
-
-fn record_evidence(state: &State, evidence: StoredEvidence) -> Result<Decision, Defect> {
-    let fence = &evidence.fence;
-    let refused = |recorded| Ok(answer(Outcome::Record(recorded)));
-    match held(state, fence)? {
-        Err(mismatch) => return refused(Recorded::Fenced(mismatch)),
-        Ok(row) if row.retired => return refused(Recorded::Retired),
-        Ok(_) => {}
-    }
-    if let Some(unfit) = unfit(state, &evidence)? {
-        return refused(unfit);
-    }
-    let kept = state.evidence.get(&fence.session)?.map_or(&[][..], Vec::as_slice);
-    if let Some(current) = kept.iter().find(|piece| piece.author == evidence.author) {
-        let same = current.kind == evidence.kind && current.body == evidence.body;
-        return refused(match same {
-            true => Recorded::Already,
-            false => Recorded::Conflict {
-                current: Box::new(current.clone()),
-            },
-        });
-    }
-    let author = |piece: &StoredEvidence| {
-        let node = piece.author.node(&fence.target).to_owned();
-        (piece.author.part(), node)
-    };
-    let own = author(&evidence);
-    let of_node = kept.iter().filter(|piece| author(piece) == own).count();
-    if of_node >= PIECES_OF_NODE || kept.len() >= PIECES {
-        return refused(Recorded::Full { kept: kept.len() });
-    }
-    Ok(Decision {
-        outcome: Outcome::Record(Recorded::Recorded),
-        changes: vec![Change::Evidence(Box::new(evidence))],
-    })
-}
-
-/// Why this author may not write this, as far as the ledger can tell. Who owns a source, the grant says: whether
-/// a source's piece counts is for the verifier to judge.
-fn unfit(state: &State, evidence: &StoredEvidence) -> Result<Option<Recorded>, NotLoaded> {
-    let not_theirs = Some(Recorded::NotTheirs { kind: evidence.kind });
-    if evidence.kind == EvidenceKind::Attested {
-        return Ok(not_theirs);
-    }
-    let Author::Target { boot } = &evidence.author else {
-        return Ok(None);
-    };
-    if *boot == evidence.fence.target_boot {
-        return Ok(not_theirs.filter(|_| evidence.kind == EvidenceKind::Succeeded));
-    }
-    let target = state.targets.get(&evidence.fence.target)?;
-    let succeeds = target.is_some_and(|target| target.boot == *boot);
-    Ok((!succeeds).then_some(Recorded::NotAuthor))
-}
-
-fn set_pool(state: &State, set: &SetPool) -> Result<Decision, Defect> {
-    let pool = state.pools.get(&(set.scope.clone(), set.role))?.copied();
-    let current = pool.map(|pool| pool.capacity);
-    let expected = match set.expected {
-        Expected::Any => true,
-        Expected::Absent => current.is_none(),
-        Expected::Exactly(capacity) => current == Some(capacity),
-    };
-    // The same call again finds what it wrote, and that is a success.
-    if current != Some(set.capacity) && !expected {
-        return Ok(answer(Outcome::SetPool(PoolSet::Mismatch { current })));
-    }
-    let used = pool.map_or(0, |pool| pool.used);
-    let wanted = Pool {
-        capacity: set.capacity,
-        used,
-    };
-    let changes = match pool == Some(wanted) {
-        true => Vec::new(),
-        false => vec![Change::Pool(set.scope.clone(), set.role, wanted)],
-    };
-    Ok(Decision {
-        outcome: Outcome::SetPool(PoolSet::Set { pool: wanted }),
-        changes,
-    })
-}
-
-fn set_target(state: &State, set: &SetTarget) -> Result<Decision, Defect> {
-    let wanted = Target {
-        boot: set.boot.clone(),
-        roles: set.admission.roles().clone(),
-    };
-    let current = state.targets.get(&set.target)?;
-    if current == Some(&wanted) {
-        return Ok(answer(Outcome::SetTarget(TargetSet::Set)));
-    }
-    let stands = current.map(|target| target.boot.clone());
-    if stands != set.expected {
-        return Ok(answer(Outcome::SetTarget(TargetSet::Superseded {
-            current: stands,
-        })));
-    }
-    Ok(Decision {
-        outcome: Outcome::SetTarget(TargetSet::Set),
-        changes: vec![Change::Target(set.target.clone(), wanted)],
-    })
-}
-
-fn join(state: &State) -> Result<Decision, Defect> {
-    let own = &state.own;
-    if let Some(cluster) = state
-        .meta
-        .cluster
-        .as_ref()
-        .filter(|cluster| **cluster != own.cluster)
-    {
-        let cluster = cluster.clone();
-        return Ok(answer(Outcome::Join(Joined::Foreign { cluster })));
-    }
-    let mut meta = state.meta.clone();
-    meta.cluster = Some(own.cluster.clone());
-    let others = || {
-        let all = state.all_coordinators();
-        all.map(|all| all.iter().filter(|(node, _)| **node != own.node))
-    };
-    let ceiling = match (state.meta.ceiling, crate::bounds::Quota::new(own.published.quota)) {
-        (_, Err(_)) => return Err(Defect::Accounting),
-        (Some(fleet), Ok(quota)) if fleet == quota => Ceiling::Matches(fleet),
-        (Some(fleet), Ok(own)) => Ceiling::Differs { own, fleet },
-        (None, Ok(_)) if !own.fleet => Ceiling::Local,
-        (None, Ok(quota)) => {
-            // A coordinator that knows no ceiling would go on reserving past it (P18).
-            let older: Vec<_> = others()?
-                .filter(|(_, row)| row.schema < CEILING_SCHEMA)
-                .map(|(node, _)| node.clone())
-                .collect();
-            if older.is_empty() {
-                meta.ceiling = Some(quota);
-                Ceiling::Matches(quota)
-            } else {
-                Ceiling::Blocked { older }
-            }
-        }
-    };
-    let differences = others()?
-        .flat_map(|(node, theirs)| {
-            options(&own.published)
-                .into_iter()
-                .zip(options(theirs))
-                .filter(|(own, theirs)| own.1 != theirs.1)
-                .map(|(own, theirs)| Difference {
-                    node: node.clone(),
-                    option: own.0,
-                    own: own.1,
-                    theirs: theirs.1,
-                })
-        })
-        .collect();
-    let mut changes = Vec::new();
-    if meta != state.meta {
-        changes.push(Change::Meta(meta));
-    }
-    if state.all_coordinators()?.get(&own.node) != Some(&own.published) {
-        changes.push(Change::Coordinator(own.node.clone(), Some(own.published.clone())));
-    }
-    Ok(Decision {
-        outcome: Outcome::Join(Joined::Joined { ceiling, differences }),
-        changes,
-    })
-}
-
-/// The options in which coordinators should agree, in one order.
-fn options(of: &Coordinator) -> [(&'static str, u64); 4] {
-    let micros = |duration: std::time::Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-    [
-        ("ledger quota", of.quota),
-        ("maximum lease", micros(of.maximum_lease)),
-        ("transaction timeout", micros(of.transaction_timeout)),
-        ("lock timeout", micros(of.lock_timeout)),
-    ]
 }

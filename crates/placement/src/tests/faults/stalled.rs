@@ -1,0 +1,267 @@
+//! Databases and helpers that do not refuse and do not get on either: a peer that reads no more, groups that are more
+//! than fits a bound, a verifier that never yields.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ether_store::{Bound, StoreError};
+use ether_testkit::postgres::{Durability, Server};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+
+use crate::error::{Retirement, Unproven};
+use crate::ledger::Ledger;
+use crate::outcome::{Renewed, Reserved};
+use crate::tests::faults::operations::{PATIENCE, roomy};
+use crate::tests::world::{Judge, Place, World, ask, later, open_real, options, session};
+use crate::verify::{Presented, Verdict, Verifier};
+
+/// Relays one connection after the other to `port` of this machine; once `stalled`, it reads from the server no more
+/// and keeps every connection open.
+async fn relay(port: u16, stalled: Arc<AtomicBool>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let here = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let mut open = tokio::task::JoinSet::new();
+        while let Ok((client, _)) = listener.accept().await {
+            let stalled = Arc::clone(&stalled);
+            let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+            open.spawn(async move {
+                let (mut from_client, mut to_client) = client.into_split();
+                let (mut from_server, mut to_server) = server.into_split();
+                let asks = async {
+                    let _ = tokio::io::copy(&mut from_client, &mut to_server).await;
+                    // A client that leaves is not told of either.
+                    std::future::pending::<()>().await;
+                };
+                let answers = async {
+                    let mut buffer = vec![0; 16 << 10];
+                    loop {
+                        if stalled.load(Ordering::SeqCst) {
+                            std::future::pending::<()>().await;
+                        }
+                        let Ok(read @ 1..) =
+                            tokio::io::AsyncReadExt::read(&mut from_server, &mut buffer).await
+                        else {
+                            return;
+                        };
+                        if to_client.write_all(&buffer[..read]).await.is_err() {
+                            std::future::pending::<()>().await;
+                        }
+                    }
+                };
+                tokio::join!(asks, answers);
+            });
+        }
+    });
+    here
+}
+
+/// Whoever holds the lock and takes no answers any more loses it: the server cannot look at a timeout of its own
+/// while it writes to somebody who does not read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_whose_peer_reads_no_more_loses_the_lock() {
+    let Some(mut server) = Server::start(15, Durability::Fast) else {
+        return;
+    };
+    let (server, port) = tokio::task::spawn_blocking(move || {
+        let port = server.listen();
+        (server, port)
+    })
+    .await
+    .unwrap();
+    let url = server.fresh_schema();
+    let mut patient = options();
+    patient.lock_timeout = PATIENCE;
+    patient.transaction_timeout = PATIENCE;
+    let (ledger, _) = Ledger::open(&open_real(&url.parse().unwrap()).await, patient, None)
+        .await
+        .unwrap();
+
+    let stalled = Arc::new(AtomicBool::new(false));
+    let through = relay(port, Arc::clone(&stalled)).await;
+    let search_path = url.split_once("&options").unwrap().1;
+    let location =
+        format!("postgres://postgres@127.0.0.1:{through}/postgres?sslmode=disable&options{search_path}");
+    let holder = open_real(&location.parse().unwrap()).await;
+    let holder = holder.component(&crate::COMPONENT).await.unwrap();
+    let (held, holds) = oneshot::channel();
+    let hold = tokio::spawn(async move {
+        holder
+            .write::<(), StoreError, _>(Bound::of(Duration::from_secs(2)), |tx| {
+                Box::pin(async move {
+                    held.send(()).unwrap();
+                    stalled.store(true, Ordering::SeqCst);
+                    // More than all the buffers between the two hold.
+                    let sql = "SELECT repeat('x', 1000) FROM generate_series(1, 200000)";
+                    tx.query(sql, &[]).await.map(drop)
+                })
+            })
+            .await
+    });
+    holds.await.unwrap();
+    assert!(ledger.lookup(session(0)).await.unwrap().is_none());
+    assert!(hold.await.unwrap().is_err());
+}
+
+/// A process that stands still in the middle of a transaction loses the lock: none of its own bounds ends it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_that_freezes_loses_the_lock() {
+    let Some(server) = Server::start(15, Durability::Fast) else {
+        return;
+    };
+    let url = server.fresh_schema();
+    let mut patient = options();
+    patient.lock_timeout = PATIENCE;
+    patient.transaction_timeout = PATIENCE;
+    let (ledger, _) = Ledger::open(&open_real(&url.parse().unwrap()).await, patient, None)
+        .await
+        .unwrap();
+    let (held, holds) = oneshot::channel();
+    let (thaw, thawed) = std::sync::mpsc::sync_channel::<()>(1);
+    let frozen = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let holder = open_real(&url.parse().unwrap()).await;
+            let holder = holder.component(&crate::COMPONENT).await.unwrap();
+            holder
+                .write::<(), StoreError, _>(Bound::of(Duration::from_secs(1)), |_tx| {
+                    Box::pin(async move {
+                        held.send(()).unwrap();
+                        // The thread's only runtime stands still with it, timers included.
+                        let _ = thawed.recv();
+                        Ok(())
+                    })
+                })
+                .await
+        })
+    });
+    holds.await.unwrap();
+    assert!(ledger.lookup(session(0)).await.unwrap().is_none());
+    thaw.send(()).unwrap();
+    let outcome = tokio::task::spawn_blocking(move || frozen.join().unwrap());
+    assert!(outcome.await.unwrap().is_err(), "committed without the lock");
+}
+
+/// Who waited for the lock decides on what was committed meanwhile, whatever the server does by default.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_servers_default_isolation_is_not_ours() {
+    let Some(server) = Server::start(15, Durability::Fast) else {
+        return;
+    };
+    server.sql("ALTER SYSTEM SET default_transaction_isolation = 'serializable'");
+    server.sql("SELECT pg_reload_conf()");
+    let world = roomy(World::new(&Place::Postgres(Arc::new(server))).await).await;
+    let mut loads = Vec::new();
+    for by in 0..4_u32 {
+        let (ledger, _) = world.join(options()).await.unwrap();
+        loads.push(tokio::spawn(async move {
+            for slot in 0..12 {
+                let reserved = ledger.reserve(ask(100 * by + slot, "op", 0)).await.unwrap();
+                assert!(matches!(reserved, Reserved::Granted(_)), "{reserved:?}");
+            }
+        }));
+    }
+    for load in loads {
+        load.await.unwrap();
+    }
+    world.audit().await;
+}
+
+/// A group that is more than the database does within the bound is not tried again as it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_that_do_not_fit_the_bound_get_through_in_smaller_groups() {
+    let Some(server) = Server::start(15, Durability::Fast) else {
+        return;
+    };
+    let server = Arc::new(server);
+    let world = roomy(World::new(&Place::Postgres(Arc::clone(&server))).await).await;
+    let calls: Vec<_> = (0..400)
+        .map(|slot| {
+            let ledger = world.ledger.clone();
+            tokio::spawn(async move { ledger.reserve(ask(slot, "op", 0)).await.unwrap() })
+        })
+        .collect();
+    let mut renewals = Vec::new();
+    for call in calls {
+        let Reserved::Granted(granted) = call.await.unwrap() else {
+            panic!("not granted");
+        };
+        renewals.push((granted.fence.clone(), later(&granted, Duration::from_secs(60))));
+    }
+    let schema = world
+        .url
+        .rsplit('=')
+        .next()
+        .unwrap()
+        .split(',')
+        .next()
+        .unwrap()
+        .to_owned();
+    server.sql(&format!(
+        "SET search_path = {schema};
+         CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN PERFORM pg_sleep(0.01); RETURN NEW; END';
+         CREATE TRIGGER slow BEFORE UPDATE ON placement_sessions FOR EACH ROW EXECUTE FUNCTION slow()"
+    ));
+    // Four seconds of work, and two for each call.
+    let mut hasty = options();
+    hasty.transaction_timeout = Duration::from_secs(2);
+    let (hasty, _) = world.join(hasty).await.unwrap();
+    let mut calls = 0;
+    loop {
+        calls += 1;
+        assert!(calls < 12, "the renewals never get through");
+        let answers = hasty.renew_many(renewals.clone()).await.unwrap();
+        if answers.iter().all(Result::is_ok) {
+            assert!(
+                answers
+                    .iter()
+                    .all(|answer| matches!(answer, Ok(Renewed::Renewed { .. })))
+            );
+            break;
+        }
+    }
+    println!("{calls} calls");
+    world.audit().await;
+}
+
+/// Judges for as long as it is told to, and never gives way.
+struct Busy(Arc<AtomicBool>);
+
+impl Verifier for Busy {
+    fn verify(&self, presented: Presented) -> Verdict<'_> {
+        Box::pin(async move {
+            while self.0.load(Ordering::SeqCst) {
+                std::hint::spin_loop();
+            }
+            Judge::default().verify(presented).await
+        })
+    }
+}
+
+/// On the one thread of this test everything else would stand still behind such a verifier.
+#[tokio::test]
+async fn a_verifier_that_never_yields_holds_up_nobody() {
+    let world = World::new(&Place::Memory).await.ready().await;
+    let fence = world.grant(ask(1, "op", 0)).await.fence;
+    let busy = Arc::new(AtomicBool::new(true));
+    let mut hasty = options();
+    hasty.verify_timeout = Duration::from_millis(20);
+    let verifier: Arc<dyn Verifier> = Arc::new(Busy(Arc::clone(&busy)));
+    let (ledger, _) = Ledger::open(&world.store, hasty, Some(verifier)).await.unwrap();
+    let retired = ledger.retire(fence.clone(), None).await.unwrap();
+    assert!(
+        matches!(retired, Retirement::Unproven(Unproven::TimedOut(_))),
+        "{retired:?}"
+    );
+    assert!(ledger.lookup(session(1)).await.unwrap().is_some());
+    assert_eq!(world.used("slots").await, 1_000);
+    busy.store(false, Ordering::SeqCst);
+    world.retire(&fence).await;
+}
