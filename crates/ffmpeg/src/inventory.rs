@@ -172,9 +172,11 @@ impl Inventory {
     #[cfg(test)]
     pub(crate) fn with_all_for(requests: &[Request], trials: Vec<Trial>) -> Self {
         let mut lists = Lists::default();
-        for strand in requests.iter().flat_map(Strand::all) {
-            for (kind, name) in Needs::of(&strand).iter() {
-                lists.add(*kind, name);
+        for request in requests {
+            for strand in Strand::all(request) {
+                for (kind, name) in Needs::of(&strand, request.protocol).iter() {
+                    lists.add(*kind, name);
+                }
             }
         }
         Self {
@@ -310,7 +312,7 @@ impl Inventory {
     fn judge(&self, request: &Request) -> Result<(), Unsupported> {
         let mut unknown = None;
         for strand in Strand::all(request) {
-            match self.judge_needs(&Needs::of(&strand)) {
+            match self.judge_needs(&Needs::of(&strand, request.protocol)) {
                 Err(error @ Unsupported::NotKnown { .. }) => unknown = unknown.or(Some(error)),
                 judged => judged?,
             }

@@ -20,10 +20,11 @@ mod walker;
 use std::future::Future;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use ether_encoder::{
-    BoxFuture, ByteStream, Control, Device, EncoderState, Ended, Execution, Input, Observation, Request,
-    Resource, RetireError, Retirement, ServeError, Served, StartError, VideoAction, Work,
+    BoxFuture, ByteStream, Control, Device, EncoderState, Ended, Execution, Input, Observation, Refusal,
+    Request, Resource, RetireError, Retirement, ServeError, Served, StartError, VideoAction, Work,
 };
 use ether_media::Ticks;
 use ether_process::Child;
@@ -36,6 +37,8 @@ use crate::strand::Strand;
 use crate::supervisor::Tools;
 use flow::{Flow, Intake, Meter, Source, StreamEnd, Tap};
 
+/// When asking again makes sense after a device did not work: another is chosen at once.
+const CHOOSE_AGAIN: Duration = Duration::from_secs(1);
 /// How much later than expected a stream may begin before it is tried from further back.
 const LATE: Ticks = Ticks(Ticks::HZ / 2);
 /// How much shorter than promised a source may be without being called truncated.
@@ -237,9 +240,23 @@ impl Supervisor {
             }
             Err(ended) => {
                 self.note(ended.clone());
-                let _ = answer.send(Err(ServeError::Ended { ended }));
+                let _ = answer.send(Err(match self.device_fault(&ended) {
+                    Some(refusal) => ServeError::Refused {
+                        refusal,
+                        retry_after: CHOOSE_AGAIN,
+                    },
+                    None => ServeError::Ended { ended },
+                }));
             }
         }
+    }
+
+    /// What it means for the device that was to encode.
+    fn device_fault(&self, ended: &Ended) -> Option<Refusal> {
+        let encode = self.strand.encode()?;
+        let made = self.shared.meter.steps.load(Ordering::Relaxed) > 0;
+        let lines = self.shared.state.borrow().log.clone();
+        oversight::device_fault(&self.tools.devices, encode, ended, &lines, made)
     }
 
     fn note(&self, ended: Ended) {
@@ -372,6 +389,8 @@ impl Supervisor {
             }
         };
         self.note(ended.clone());
+        // Nothing can take this stream over; whoever asks for the next one is given another device.
+        self.device_fault(&ended);
         let _ = verdict.send(match ended {
             Ended::Complete => Ok(()),
             broken => Err(broken),
@@ -397,7 +416,7 @@ impl Supervisor {
                 () = &mut gone => return Err(Unwanted),
                 done = &mut work => return Ok(done),
                 () = self.tools.clock.sleep(until_look) => {
-                    let made = self.shared.meter.bytes.load(Ordering::Relaxed);
+                    let made = self.shared.meter.steps.load(Ordering::Relaxed);
                     let held = !self.shared.meter.waits.load(Ordering::Relaxed);
                     if vigil.look(self.tools.clock.monotonic(), made, held) {
                         child.kill();

@@ -3,17 +3,17 @@
 //! A supervisor is the only one that starts and ends processes of its strand, one at a time: the next is spawned
 //! only when the last is proved gone. It ends when the execution is sealed.
 
-use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ether_encoder::{Ended, Input, MOST_RUNGS, Refusal, Revision};
-use ether_process::{Child, ExitEvidence, Spawner, Spec};
-use ether_types::{Clock, Monotonic};
+use ether_encoder::{Ended, Input, MOST_RUNGS, Refusal};
+use ether_process::{Child, ExitEvidence, Spawner};
+use ether_types::Clock;
 use tokio::sync::oneshot;
 
-use crate::devices::{Devices, Fault};
-use crate::plan::{self, Plan};
+use crate::devices::Devices;
+use crate::oversight::{self, Vigil};
+use crate::plan;
 use crate::reader::{self, Job, Progress, ReaderEnd, Remainder};
 use crate::step::{Step, next_step};
 use crate::store::{Failure, RunView, Store};
@@ -21,17 +21,6 @@ use crate::strand::RungSet;
 
 /// How long requests that arrive together may take to arrive, before an encoder starts for the lowest.
 const GATHER: Duration = Duration::from_millis(8);
-/// How often a run's progress is looked at.
-const LOOK: Duration = Duration::from_secs(5);
-/// How long an encoder that is not held back may make nothing before it counts as stalled.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Signals by which a driver ends the process that uses it.
-const SIGILL: i32 = 4;
-const SIGABRT: i32 = 6;
-const SIGBUS: i32 = 7;
-const SIGSEGV: i32 = 11;
-
 /// What an execution needs of its encoder.
 #[derive(Clone)]
 pub(crate) struct Tools {
@@ -58,13 +47,7 @@ struct Run {
     rungs: RungSet,
     child: Child,
     progress: Arc<Progress>,
-    /// How far its media had come when it was last looked at.
-    seen: u64,
-    /// Since when it has made nothing although it might have.
-    idle_since: Monotonic,
-    /// When its progress is looked at next, however busy the supervisor is with viewers meanwhile.
-    next_look: Monotonic,
-    stalled: bool,
+    vigil: Vigil,
     reader: oneshot::Receiver<ReaderEnd>,
     from_start: bool,
 }
@@ -117,7 +100,7 @@ impl Supervisor {
         let Some(run) = &mut self.run else {
             return store.work.notified().await;
         };
-        let until_look = run.next_look.saturating_since(now);
+        let until_look = run.vigil.until_look(now);
         tokio::select! {
             end = &mut run.reader => self.reader_ended(end.ok()).await,
             () = store.work.notified() => {}
@@ -130,15 +113,7 @@ impl Supervisor {
         let held = self.store.lock().run.is_some_and(|view| view.held);
         let Some(run) = &mut self.run else { return };
         let now = self.tools.clock.monotonic();
-        // Bytes alone are no progress: an encoder that writes and never gets on is as stalled as a silent one.
-        let made = run.progress.steps();
-        if made != run.seen || held {
-            run.idle_since = now;
-        }
-        run.seen = made;
-        run.next_look = now.saturating_add(LOOK);
-        if now.saturating_since(run.idle_since) >= PATIENCE && !run.stalled {
-            run.stalled = true;
+        if run.vigil.look(now, run.progress.steps(), held) {
             run.child.kill();
         }
     }
@@ -171,9 +146,9 @@ impl Supervisor {
 
     async fn spawn(&mut self, id: u64, first: u32, rungs: RungSet, attempt: u32) -> Result<(), Ended> {
         let Input::File { path, revision } = &self.input;
-        check_revision(path, *revision).await?;
+        oversight::check_revision(path, *revision).await?;
         let plan = plan::plan(&self.store.strand, rungs, first, attempt, path.as_os_str());
-        let spec = self.spec(&plan);
+        let spec = oversight::spec(&self.tools.ffmpeg, &plan.args, path);
         let mut child = self.tools.spawner.spawn(spec).await.map_err(|error| {
             tracing::warn!(%error, "the encoder cannot be started");
             Ended::Failed {
@@ -223,26 +198,11 @@ impl Supervisor {
             rungs,
             child,
             progress,
-            seen: 0,
-            idle_since: now,
-            next_look: now.saturating_add(LOOK),
-            stalled: false,
+            vigil: Vigil::begin(now),
             reader,
             from_start,
         });
         Ok(())
-    }
-
-    fn spec(&self, plan: &Plan) -> Spec {
-        let mut spec = Spec::new(&self.tools.ffmpeg);
-        spec.args(&plan.args).stdout_pipe();
-        let Input::File { path, .. } = &self.input;
-        let (whole, name) = (
-            path.display().to_string(),
-            path.file_name().map(|n| n.to_string_lossy().into_owned()),
-        );
-        spec.redact(move |line| redacted(line, &whole, name.as_deref()));
-        spec
     }
 
     /// Ends the run that is there and waits for the proof.
@@ -273,7 +233,8 @@ impl Supervisor {
             ReaderEnd::EndOfPipe(_) | ReaderEnd::Failed(Ended::Unreadable)
                 if !evidence.status().success() =>
             {
-                self.failed(&run, &evidence).await
+                let Input::File { path, revision } = &self.input;
+                oversight::failure(&evidence, run.vigil.stalled(), path, *revision).await
             }
             ReaderEnd::EndOfPipe(_) => Ended::Unreadable,
             ReaderEnd::Failed(ended) => ended,
@@ -283,42 +244,12 @@ impl Supervisor {
                 return self.start_run(run.first, run.rungs, run.attempt + 1).await;
             }
         };
-        let refusal = self.device_fault(&run, &ended, &lines);
-        self.conclude(run.id, run.first, ended, refusal, lines);
-    }
-
-    /// What the end of a run means for the device that encoded it, where it was not the processor.
-    fn device_fault(&self, run: &Run, ended: &Ended, lines: &[String]) -> Option<Refusal> {
-        let encode = self.store.strand.encode()?;
         let made = run.progress.steps() > 0;
-        let fault = match ended {
-            _ if !encode.device.is_hardware() => return None,
-            Ended::Failed {
-                signal: None | Some(SIGILL | SIGABRT | SIGBUS | SIGSEGV),
-                ..
-            }
-            | Ended::Unreadable => Fault::of(encode.device, lines, made)?,
-            Ended::Stalled => Fault::Failed {
-                said: "it made nothing for too long".to_owned(),
-            },
-            Ended::ConfigurationChanged => Fault::Failed {
-                said: "it gives another configuration than was announced".to_owned(),
-            },
-            _ => return None,
-        };
-        Some(self.tools.devices.failed(encode.device, encode.codec, fault))
-    }
-
-    async fn failed(&self, run: &Run, evidence: &ExitEvidence) -> Ended {
-        let Input::File { path, revision } = &self.input;
-        match check_revision(path, *revision).await {
-            Err(ended) => ended,
-            Ok(()) if run.stalled => Ended::Stalled,
-            Ok(()) => Ended::Failed {
-                status: evidence.status().code(),
-                signal: evidence.status().signal(),
-            },
-        }
+        let devices = &self.tools.devices;
+        let encode = self.store.strand.encode();
+        let refusal =
+            encode.and_then(|encode| oversight::device_fault(devices, encode, &ended, &lines, made));
+        self.conclude(run.id, run.first, ended, refusal, lines);
     }
 
     fn note(&self, run: &Run, evidence: &ExitEvidence) {
@@ -349,50 +280,9 @@ impl Supervisor {
     }
 }
 
-/// A line of FFmpeg without the source's path and name. Filters show the file that they read with escapes of their
-/// own, so there the rest of the line goes.
-fn redacted(line: &str, path: &str, name: Option<&str>) -> String {
-    let mut line = line.replace(path, "<source>");
-    if let Some(name) = name {
-        line = line.replace(name, "<source>");
-    }
-    match line.split_once("filename=") {
-        Some((before, _)) => format!("{before}filename=<source>"),
-        None => line,
-    }
-}
-
 /// Writes out what was open when the pipe ended: file work, so not on the supervisor's thread.
 async fn complete(remainder: Box<Remainder>) -> Ended {
     tokio::task::spawn_blocking(move || remainder.complete())
         .await
         .unwrap_or(Ended::Unreadable)
-}
-
-/// [`reader::check_revision`] off the async threads: a network mount may take its time.
-async fn check_revision(path: &std::path::Path, promised: Revision) -> Result<(), Ended> {
-    let path = path.to_owned();
-    let check = tokio::task::spawn_blocking(move || reader::check_revision(&path, promised));
-    check.await.unwrap_or(Err(Ended::SourceLost))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::redacted;
-
-    #[test]
-    fn last_words_carry_no_path_however_it_is_written() {
-        let (path, name) = ("/films/it's: a [secret].mkv", "it's: a [secret].mkv");
-        for line in [
-            "file:/films/it's: a [secret].mkv: Invalid data found",
-            "[matroska,webm @ 0x1] it's: a [secret].mkv: Read error",
-            r"Error initializing filter 'subtitles' with args 'filename=/films/it\\\'s\: a \[secret\].mkv:si=0'",
-        ] {
-            let shown = redacted(line, path, Some(name));
-            assert!(!shown.contains("secret") && !shown.contains("/films"), "{shown}");
-            assert!(shown.contains("<source>"), "{shown}");
-        }
-        let lavfi = "[lavfi @ 0x1] anullsrc=r=48000: no such layout";
-        assert_eq!(redacted(lavfi, path, Some(name)), lavfi);
-    }
 }

@@ -2,13 +2,12 @@
 //! reader takes from it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
 use crate::bed::{Server, Setup, clip, program, run};
-use crate::films::packets;
+use crate::films::{packets, real_films};
 use crate::play::{Play, join, patiently};
 
 /// Frame length of the clip with 24000/1001 frames a second.
@@ -279,19 +278,12 @@ async fn heavy_ffmpeg_reads_a_manifest_to_its_end() {
     server.stop().await;
 }
 
-/// Where the real films are: `ETHER_MEDIA`, else a folder beside the repository.
-fn films() -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/media");
-    let folder = std::env::var_os("ETHER_MEDIA").map_or(beside, PathBuf::from);
-    folder.is_dir().then_some(folder)
-}
-
 /// The first, a middle and the last segment of every representation of every real film start where the
 /// manifest says.
 #[tokio::test]
 async fn heavy_real_films_keep_the_times_of_their_manifests() {
-    let Some(folder) = films() else {
-        return eprintln!("skipped: no real films (set ETHER_MEDIA to a folder of them)");
+    let Some(folder) = real_films() else {
+        return;
     };
     let setup = Setup::new().folders(&[&folder]);
     let server = setup.start().await;

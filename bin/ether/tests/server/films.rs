@@ -1,8 +1,20 @@
-//! What FFmpeg's own tools see in a file: the independent witness of everything that is served.
+//! Where real films are, and what FFmpeg's own tools see in a file: the independent witness of everything that is
+//! served.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::bed::{program, run};
+
+/// Where the real films are: `ETHER_MEDIA`, else a folder beside the repository. Says so where there is none.
+pub(crate) fn real_films() -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/media");
+    let folder = std::env::var_os("ETHER_MEDIA").map_or(beside, PathBuf::from);
+    let found = folder.is_dir().then_some(folder);
+    if found.is_none() {
+        eprintln!("skipped: no real films (set ETHER_MEDIA to a folder of them)");
+    }
+    found
+}
 
 /// One packet.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,6 +1,5 @@
 //! Streams without segments, as players open them: one address, Matroska as it is made, from any time on.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper::Method;
@@ -11,6 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use crate::bed::{Server, Setup, program, run};
+use crate::films::real_films;
 use crate::processes::{SOON, until};
 use crate::wire::ask;
 
@@ -284,17 +284,10 @@ async fn a_viewer_who_reads_slowly_costs_no_memory_and_no_disk() {
     server.stop().await;
 }
 
-/// Where the real films are: `ETHER_MEDIA`, else a folder beside the repository.
-fn films() -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/media");
-    let folder = std::env::var_os("ETHER_MEDIA").map_or(beside, PathBuf::from);
-    folder.is_dir().then_some(folder)
-}
-
 #[tokio::test]
 async fn heavy_real_films_stream_to_their_end_or_say_why_not() {
-    let Some(folder) = films() else {
-        return eprintln!("skipped: no real films (set ETHER_MEDIA to a folder of them)");
+    let Some(folder) = real_films() else {
+        return;
     };
     let setup = Setup::new().folders(&[&folder]);
     let server = setup.start().await;

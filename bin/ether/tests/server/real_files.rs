@@ -1,24 +1,15 @@
 //! Real films from many hands: each plays through, or is refused with a reason that has a name.
 
-use std::path::{Path, PathBuf};
-
 use serde_json::json;
 
 use crate::bed::{Server, Setup};
-use crate::films::complaints;
+use crate::films::{complaints, real_films};
 use crate::play::Play;
-
-/// Where the real films are: `ETHER_MEDIA`, else a folder beside the repository.
-fn films() -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/media");
-    let folder = std::env::var_os("ETHER_MEDIA").map_or(beside, PathBuf::from);
-    folder.is_dir().then_some(folder)
-}
 
 #[tokio::test]
 async fn heavy_real_films_play_through_or_say_why_not() {
-    let Some(folder) = films() else {
-        return eprintln!("skipped: no real films (set ETHER_MEDIA to a folder of them)");
+    let Some(folder) = real_films() else {
+        return;
     };
     let setup = Setup::new().folders(&[&folder]);
     let server = setup.start().await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
-use ether_encoder::{AudioAction, Request, VideoAction, VideoCodec};
+use ether_encoder::{AudioAction, Protocol, Request, VideoAction, VideoCodec};
 use ether_media::Container;
 
 use super::{Kind, nameless};
@@ -23,17 +23,22 @@ pub(crate) fn encoded_as(request: &Request) -> Option<VideoCodec> {
 }
 
 impl Needs {
-    /// What every run of `strand` together needs: one from its beginning, one from a seek, one at its end,
-    /// which may be silence, and the source's own container and codecs.
-    pub(crate) fn of(strand: &Strand) -> Self {
+    /// What every run of a `strand` that is given out by `protocol` needs, and the source's own container and codecs.
+    /// A stream has one run; what has segments has one from its beginning, one from a seek, and one at its end, which
+    /// may be silence.
+    pub(crate) fn of(strand: &Strand, protocol: Protocol) -> Self {
+        let mut needs = Self::default();
+        needs.take_source(strand);
+        if let Protocol::Http { start } = protocol {
+            needs.take_line(&plan::progressive(strand, start, 0, nameless()).args);
+            return needs;
+        }
         let rungs = (0..strand.representations.len().clamp(1, 8)).map(RungSet::one);
         let rungs = rungs.fold(RungSet::default(), RungSet::with);
         let last = u32::try_from(strand.timeline.len().saturating_sub(1)).unwrap_or(u32::MAX);
-        let mut needs = Self::default();
         for first in BTreeSet::from([0, last.min(1), last]) {
             needs.take_line(&plan::plan(strand, rungs, first, 0, nameless()).args);
         }
-        needs.take_source(strand);
         needs
     }
 
@@ -92,7 +97,7 @@ impl Needs {
                 }
                 "bsf" => {
                     let chain = words.next().unwrap_or_default();
-                    for filter in chain.split(',') {
+                    for filter in filters(&chain) {
                         self.add(
                             Kind::BitstreamFilter,
                             filter.split('=').next().unwrap_or_default(),

@@ -4,14 +4,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ether_encoder::{Device, Unsupported, VideoAction, VideoCodec};
+use ether_encoder::{Device, Protocol, Unsupported, VideoAction, VideoCodec};
 use ether_process::{Config, Processes};
 use ether_types::SystemClock;
 
 use super::*;
 use crate::plan::plan;
 use crate::strand::RungSet;
-use crate::tests::film::{ENCODE, Film, Make};
+use crate::tests::film::{COPY, ENCODE, Film, Make};
 
 struct Bench {
     processes: Processes,
@@ -78,7 +78,7 @@ async fn everything_that_a_plan_uses_is_asked_for_and_there() {
     assert_eq!(inventory.supports(&request), Ok(()));
     assert_eq!(inventory.admits_remote(&request), Ok(()));
     let strand = &Strand::all(&request)[0];
-    let needs = Needs::of(strand);
+    let needs = Needs::of(strand, request.protocol);
     let last = strand.timeline.len() as u32 - 2;
     let args = plan(strand, RungSet::one(0), last, 0, film.path.as_os_str()).args;
     let mut spec = ether_process::Spec::new("ffmpeg");
@@ -98,6 +98,21 @@ async fn everything_that_a_plan_uses_is_asked_for_and_there() {
         });
         assert_eq!(poorer.supports(&request), missing);
         assert_eq!(poorer.admits_remote(&request), missing);
+    }
+    // A stream needs what its own command line says.
+    let stream = Request {
+        protocol: Protocol::Http {
+            start: ether_media::Ticks::from_secs_f64(7.0),
+        },
+        ..film.request(COPY)
+    };
+    assert_eq!(inventory.admits_remote(&stream), Ok(()));
+    for what in [(Kind::Muxer, "matroska"), (Kind::BitstreamFilter, "noise")] {
+        let mut poorer = inventory.clone();
+        poorer.forget(what.0, what.1);
+        let refused = poorer.supports(&stream);
+        assert!(matches!(refused, Err(Unsupported::Missing { .. })), "{refused:?}");
+        assert_eq!(poorer.supports(&film.request(COPY)), Ok(()));
     }
     if let Some(VideoAction::Encode(encode)) = request.video.as_mut().map(|video| &mut video.action) {
         encode.codec = VideoCodec::Hevc;

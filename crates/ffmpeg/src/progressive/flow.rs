@@ -64,6 +64,8 @@ pub(super) struct Meter {
     pub(super) bytes: AtomicU64,
     /// Whether somebody waits for FFmpeg: else it is not its turn.
     pub(super) waits: AtomicBool,
+    /// Grows with every read that brought media which comes after all that was there.
+    pub(super) steps: AtomicU64,
     /// Ticks of the latest picture, or sound where there is none; negative before the first.
     pub(super) produced: AtomicI64,
 }
@@ -187,7 +189,12 @@ impl Intake {
         self.meter.waits.store(false, Ordering::Relaxed);
         self.meter.bytes.fetch_add(count as u64, Ordering::Relaxed);
         let bytes = &self.buffer[..count];
+        let latest = |walker: &Walker| [0, 1].map(|track| walker.span(track).map(|span| span.last));
+        let before = latest(&self.walker);
         self.walker.push(bytes).map_err(|_| Ended::Unreadable)?;
+        if latest(&self.walker) != before {
+            self.meter.steps.fetch_add(1, Ordering::Relaxed);
+        }
         if let Some(span) = self.walker.span(0) {
             self.meter.produced.store(span.last.0, Ordering::Relaxed);
         }

@@ -199,8 +199,8 @@ async fn a_replaced_source_is_never_mixed_in() {
 
 #[tokio::test]
 async fn a_killed_encoder_is_reported_and_the_next_request_starts_another() {
-    let film = Film::clip("ntsc.mkv");
     let studio = Studio::open().await;
+    let film = Film::clip("ntsc.mkv").known_in(studio.dir());
     let execution = studio.start(&film, Make { target: 6, ..ENCODE }, ROOMY).await;
     fetch(&*execution, INIT).await.unwrap();
     let waiting = tokio::spawn({

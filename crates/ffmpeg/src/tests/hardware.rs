@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ether_encoder::{
-    ChoiceReason, Device, Encoder, EncoderState, Ended, Refusal, Rejection, ServeError, VideoCodec,
+    ChoiceReason, Device, Encoder, EncoderState, Ended, Protocol, Refusal, Rejection, Request, ServeError,
+    VideoCodec,
 };
+use ether_media::Ticks;
 use ether_types::{ManualClock, Timestamp};
 
 use super::film::{ENCODE, Film, INIT, Studio, fetch, segment};
@@ -20,7 +22,8 @@ const ROOMY: u64 = 256 << 20;
 /// An encoder that believes in `device`, as if it had passed its trial.
 fn believer(studio: &Studio, ffmpeg: Option<PathBuf>, device: Device) -> LocalEncoder {
     let request = Film::clip("ntsc.mkv").request(ENCODE);
-    let requests = [request.on(device), request];
+    let stream = stream_of(&request);
+    let requests = [stream.on(device), stream, request.on(device), request];
     let trial = Trial {
         device,
         codec: VideoCodec::H264,
@@ -35,6 +38,14 @@ fn believer(studio: &Studio, ffmpeg: Option<PathBuf>, device: Device) -> LocalEn
         hardware: HardwareWish::Auto,
         kept: 0,
     })
+}
+
+/// The same as one stream from its beginning.
+fn stream_of(request: &Request) -> Request {
+    Request {
+        protocol: Protocol::Http { start: Ticks::ZERO },
+        ..request.clone()
+    }
 }
 
 fn passed_over(encoder: &LocalEncoder, film: &Film) -> Option<Rejection> {
@@ -80,7 +91,7 @@ async fn a_device_that_fails_is_lost_and_the_processor_takes_over() {
             panic!("{device} is not lost")
         };
         assert!(!said.is_empty());
-        let started = encoder.start(film.start_request(request, ROOMY)).await;
+        let started = encoder.start(film.start_request(request.clone(), ROOMY)).await;
         started.outcome.unwrap();
         fetch(&*started.execution, segment(3)).await.unwrap();
         started.execution.retire().await.unwrap();
@@ -88,6 +99,18 @@ async fn a_device_that_fails_is_lost_and_the_processor_takes_over() {
         let counts = encoder.device_counts();
         assert_eq!((counts.hardware, counts.failed, counts.software), (1, 1, 1));
         assert_eq!((counts.fallbacks, counts.full), (1, 0));
+
+        // A stream of which nothing was sent yet is refused just so.
+        let request = stream_of(&request).on(device);
+        let started = encoder.start(film.start_request(request, 0)).await;
+        started.outcome.unwrap();
+        let answer = started.execution.stream().await.map(|_| ());
+        let Err(ServeError::Refused { refusal, .. }) = answer else {
+            panic!("{device}: {answer:?}")
+        };
+        assert_eq!(refusal, Refusal::DeviceLost);
+        started.execution.retire().await.unwrap();
+        encoder.join().await;
     }
 }
 
@@ -269,13 +292,20 @@ async fn one_session_too_many_is_want_of_capacity_and_the_running_one_goes_on() 
     encoder.join().await;
 }
 
-/// Case 32: bytes are no progress. What stands for FFmpeg here writes boxes without any media, for ever.
+/// Case 32: bytes are no progress. What stands for FFmpeg here writes boxes and elements without any media, for ever.
 #[tokio::test]
 async fn an_encoder_that_writes_and_never_gets_on_is_given_up() {
+    for stream in [false, true] {
+        writes_and_never_gets_on(stream).await;
+    }
+}
+
+async fn writes_and_never_gets_on(stream: bool) {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("ffmpeg");
     let script = r#"#!/bin/sh
 case " $* " in
+*" matroska pipe:1 "*) while printf '\354\201\000'; do sleep 0.01; done ;;
 *" pipe:1 "*) while printf '\000\000\000\010free'; do sleep 0.01; done ;;
 *) exec ffmpeg "$@" ;;
 esac
@@ -285,10 +315,18 @@ esac
     let clock = ManualClock::at(Timestamp::from_micros(0));
     let studio = Studio::timed(&program, Arc::new(clock.clone())).await;
     let film = Film::clip("ntsc.mkv");
-    let execution = studio.start(&film, ENCODE, ROOMY).await;
+    let request = film.request(ENCODE);
+    let request = if stream { stream_of(&request) } else { request };
+    let execution = studio.start_request(&film, request, ROOMY).await;
     let waiting = tokio::spawn({
         let execution = execution.clone();
-        async move { fetch(&*execution, segment(3)).await }
+        async move {
+            if stream {
+                execution.stream().await.map(|_| ())
+            } else {
+                fetch(&*execution, segment(3)).await.map(|_| ())
+            }
+        }
     });
     while execution.observe().state != EncoderState::Running {
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -51,6 +51,11 @@ impl Show {
     }
 
     async fn with(film: Film, make: Make, start: f64, studio: Studio) -> Self {
+        let film = if film.path.starts_with(studio.dir()) {
+            film
+        } else {
+            film.known_in(studio.dir())
+        };
         let request = stream_of(&film, make, start);
         let execution = studio.start_request(&film, request, 0).await;
         Self {

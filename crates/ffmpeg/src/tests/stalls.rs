@@ -34,7 +34,7 @@ impl Hall {
     async fn open(clip: &str, make: Make) -> Self {
         let clock = ManualClock::at(Timestamp::from_micros(0));
         let studio = Studio::timed("ffmpeg".as_ref(), Arc::new(clock.clone())).await;
-        let film = Film::clip(clip);
+        let film = Film::clip(clip).known_in(studio.dir());
         let execution = studio.start(&film, make, ROOMY).await;
         Self {
             film,

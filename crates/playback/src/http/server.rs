@@ -27,6 +27,7 @@ use tower::ServiceExt as _;
 use super::guard::Ends;
 use seats::{Admission, Seat, Seats};
 use stall::Unstalled;
+pub(super) use stall::{Patient, Wire};
 
 /// Connections that were told to make room and are not gone yet.
 const LEAVING: usize = 64;
@@ -170,16 +171,20 @@ impl Server {
         let _ = stream.set_nodelay(true);
         let ends = Ends { local, peer };
         let (router, asked) = (self.router.clone(), &seat);
+        let wire = Wire::default();
+        let answering = wire.clone();
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-            let (router, running) = (router.clone(), asked.running());
+            let (router, running, wire) = (router.clone(), asked.running(), answering.clone());
             async move {
                 let mut request = request.map(Body::new);
                 request.extensions_mut().insert(ends);
+                request.extensions_mut().insert(wire);
                 let Ok(answered) = router.oneshot(request).await;
                 Ok::<_, Infallible>(answered.map(|body| running.until_sent(body)))
             }
         });
-        let io = TokioIo::new(Unstalled::new(stream, self.limits.stall, Arc::clone(&self.clock)));
+        let stream = Unstalled::new(stream, self.limits.stall, wire, Arc::clone(&self.clock));
+        let io = TokioIo::new(stream);
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.limits.head)

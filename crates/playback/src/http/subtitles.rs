@@ -81,6 +81,28 @@ fn stream(query: Option<&str>) -> Result<u32, ApiError> {
         .map_err(|_| ApiError::field("stream", &shown_text(text), allowed))
 }
 
+/// A text track that was asked for, opened.
+struct Opened {
+    playback: Arc<Playback>,
+    hold: Hold,
+    /// How its times become those of the presentation.
+    clock: Clock,
+    source: Box<dyn TextSource>,
+}
+
+/// The track that an address names by the session and `stream`.
+async fn opened(app: &App, id: &str, query: Option<&str>, headers: &HeaderMap) -> Result<Opened, ApiError> {
+    let playback = session(app, id, query, headers).await?;
+    let stream = stream(query)?;
+    let hold = playback.hold();
+    Ok(Opened {
+        clock: texts::clock(&playback.item, &playback.plan().decision, stream),
+        source: app.texts.open(Arc::clone(&playback.item), stream).await?,
+        hold,
+        playback,
+    })
+}
+
 pub(super) async fn vtt(
     State(app): State<Arc<App>>,
     Path(id): Path<String>,
@@ -89,15 +111,16 @@ pub(super) async fn vtt(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let query = query.as_deref();
-    let playback = session(&app, &id, query, &headers).await?;
-    let stream = stream(query)?;
-    let hold = playback.hold();
+    let Opened {
+        playback,
+        hold,
+        clock,
+        mut source,
+    } = opened(&app, &id, query, &headers).await?;
     let plan = playback.plan();
-    let clock = texts::clock(&playback.item, &plan.decision, stream);
     // Segments of HLS have a clock of their own, which the text must be tied to.
     let tied = value(query, "clock") == Some("media");
     let media = tied.then(|| texts::media_clock(&plan.decision, plan.packaging()));
-    let mut source = app.texts.open(Arc::clone(&playback.item), stream).await?;
     let whole = tokio::select! {
         biased;
         whole = source.whole() => Some(whole?),
@@ -122,13 +145,8 @@ pub(super) async fn script(
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let query = query.as_deref();
-    let playback = session(&app, &id, query, &headers).await?;
-    let stream = stream(query)?;
-    let _hold = playback.hold();
-    let clock = texts::clock(&playback.item, &playback.plan().decision, stream);
-    let mut source = app.texts.open(Arc::clone(&playback.item), stream).await?;
-    let track = source.whole().await?;
+    let mut opened = opened(&app, &id, query.as_deref(), &headers).await?;
+    let (track, clock) = (opened.source.whole().await?, opened.clock);
     file(&method, &headers, ass::MEDIA_TYPE, move || {
         ass::file(&track, clock)
     })

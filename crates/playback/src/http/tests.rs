@@ -6,6 +6,7 @@ mod devices;
 mod files;
 mod media;
 mod openapi;
+mod progressive;
 mod secrets;
 mod sessions;
 mod sharing;

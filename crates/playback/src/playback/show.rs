@@ -57,6 +57,10 @@ impl Playback {
                 }
                 // Its one stream was given to somebody: the next is another's.
                 Err(ServeError::Retired) => this.lost(execution).await,
+                // Nothing of it was sent yet: another device may make the same (case 31).
+                Err(ServeError::Refused { refusal, .. }) if this.falls_back(&execution, &refusal) => {
+                    this.lost(execution).await;
+                }
                 Err(error) => return Err(this.explain(error)),
             }
         }
