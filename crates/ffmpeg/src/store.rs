@@ -2,6 +2,7 @@
 //! its viewers share. The lock is held for bookkeeping only, never over IO.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io;
 use std::ops::Range;
 use std::pin::Pin;
@@ -12,6 +13,7 @@ use bytes::Bytes;
 use ether_encoder::{BUFFER, Buffer, ByteStream, Ended, MOST_RUNGS, Pieces, Refusal, Served, ServedMedia};
 use ether_media::{Ticks, Timeline};
 use ether_types::Monotonic;
+use sha2::{Digest, Sha256};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
@@ -317,7 +319,7 @@ impl Store {
     /// Keeps an initialization segment for others.
     pub(crate) fn keep_init(&self, rung: usize, bytes: &Bytes) {
         if let Some(Some(key)) = self.keys.get(rung) {
-            self.keeper.put_init(*key, bytes, format!("{}-i{rung}", self.tag));
+            self.keeper.put_init(*key, bytes, init_etag(bytes));
         }
     }
 
@@ -333,12 +335,23 @@ impl Store {
         match piece {
             Piece::Init { rung } => {
                 let bytes = state.inits.get(rung)?.clone()?;
-                let etag = format!("{}-i{rung}", self.tag);
+                let etag = init_etag(&bytes);
                 Some(served_init(bytes, etag, self.strand.video.is_some()))
             }
             Piece::Segment { number, rung } => Some(served_segment(state.segments.get(&(number, rung))?)),
         }
     }
+}
+
+/// The entity tag of an initialization segment: equal bytes have equal tags, whoever made them, so that a player that
+/// has them can be told from one that has others (D2).
+fn init_etag(bytes: &[u8]) -> String {
+    let hash = Sha256::digest(bytes);
+    let mut tag = String::from("i-");
+    for byte in &hash[..16] {
+        let _ = write!(tag, "{byte:02x}");
+    }
+    tag
 }
 
 /// An initialization segment as it is sent.

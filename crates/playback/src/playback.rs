@@ -236,7 +236,7 @@ impl Playback {
         if self.expects(resource)? {
             // A film that was watched before, or is watched by others, may need no encoder at all.
             if let Some(served) = self.kept(resource) {
-                self.gave(resource);
+                self.gave(resource, &served);
                 return Ok(served);
             }
         }
@@ -251,7 +251,11 @@ impl Playback {
             match served {
                 None => return Err(MediaError::NotReady),
                 Some(Ok(served)) => {
-                    self.gave(resource);
+                    if self.described_otherwise(&execution, resource) {
+                        self.lost(execution).await;
+                        continue;
+                    }
+                    self.gave(resource, &served);
                     return Ok(served);
                 }
                 Some(Err(ServeError::Retired)) => self.lost(execution).await,
@@ -289,10 +293,36 @@ impl Playback {
     }
 
     /// Notes that the viewer has `resource`.
-    fn gave(&self, resource: Resource) {
-        if let (Resource::Init { .. }, Some(encoding)) = (resource, self.shared().encoding.as_mut()) {
-            encoding.gave_description();
+    fn gave(&self, resource: Resource, served: &Served) {
+        if let (Resource::Init { representation }, Some(encoding)) =
+            (resource, self.shared().encoding.as_mut())
+        {
+            encoding.gave_description(representation, &served.etag);
         }
+    }
+
+    /// Whether `execution` made `resource` for another initialization segment than the viewer has, as one does whose
+    /// FFmpeg was replaced since: then it is made anew, in a new epoch.
+    fn described_otherwise(&self, execution: &Arc<dyn Execution>, resource: Resource) -> bool {
+        let Resource::Segment { representation, .. } = resource else {
+            return false;
+        };
+        let Some(init) = execution.finished(Resource::Init { representation }) else {
+            return false;
+        };
+        let mut shared = self.shared();
+        let encoding = shared.encoding.as_mut();
+        let otherwise = encoding.is_some_and(|encoding| encoding.describe(representation, &init.etag));
+        if otherwise {
+            self.next_epoch(&mut shared);
+        }
+        otherwise
+    }
+
+    /// Whoever reads playlists from now on begins with the initialization segments that are made now.
+    fn next_epoch(&self, shared: &mut Shared) {
+        let epoch = shared.edition.epoch.saturating_add(1);
+        shared.edition = self.editor.write(&self.plan, &self.item, epoch);
     }
 
     /// Whether the device of `execution`, which answered `refusal`, is left for another.
@@ -307,8 +337,7 @@ impl Playback {
             let encoding = shared.encoding.as_mut();
             let left = encoding.and_then(|encoding| encoding.fall_back(&*self.encoder, failed, refusal, now));
             if left == Some(Left::Described) {
-                let epoch = shared.edition.epoch.saturating_add(1);
-                shared.edition = self.editor.write(&self.plan, &self.item, epoch);
+                self.next_epoch(&mut shared);
             }
             left
         };

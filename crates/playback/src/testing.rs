@@ -252,6 +252,8 @@ pub(crate) struct Script {
     /// Bytes of a segment.
     pub(crate) bytes: usize,
     pub(crate) lacks: Mutex<Option<Unsupported>>,
+    /// What tells its description of pictures from others.
+    pub(crate) described: Mutex<String>,
     /// The device that it chooses for pictures that are encoded.
     pub(crate) device: Mutex<Device>,
 }
@@ -264,6 +266,7 @@ impl Default for Script {
             eager: true,
             bytes: 1_000,
             lacks: Mutex::new(None),
+            described: Mutex::new("init".to_owned()),
             device: Mutex::default(),
         }
     }
@@ -327,6 +330,7 @@ impl Encoder for Script {
         let puppet = Arc::new(Puppet {
             generation,
             device: start.request.device(),
+            described: self.described.lock().unwrap().clone(),
             self_describing: *start.request == start.request.self_describing(),
             segments: u32::try_from(start.request.timeline.len()).unwrap(),
             state: watch::Sender::new(State {
@@ -355,6 +359,7 @@ impl Encoder for Script {
 pub(crate) struct Puppet {
     pub(crate) generation: u32,
     pub(crate) device: Device,
+    described: String,
     pub(crate) self_describing: bool,
     segments: u32,
     pub(crate) state: watch::Sender<State>,
@@ -394,7 +399,11 @@ impl Puppet {
     fn served(&self, resource: Resource) -> Served {
         Served {
             len: self.bytes as u64,
-            etag: format!("g{}-{}", self.generation, resource.to_string().replace('/', "-")),
+            etag: match resource {
+                // Equal for all that describe their pictures alike.
+                Resource::Init { representation } => format!("{}-{representation}", self.described),
+                _ => format!("g{}-{}", self.generation, resource.to_string().replace('/', "-")),
+            },
             content_type: "video/mp4",
             media: Box::new(Whole {
                 text: format!("{}:{resource}|", self.generation).into_bytes(),

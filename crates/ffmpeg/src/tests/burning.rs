@@ -92,16 +92,12 @@ async fn a_cue_that_began_before_the_keyframe_is_there() {
     }
 }
 
-/// The pictures of DVDs, which say how long they stand, and those of broadcasts, which stand until the next: in
-/// Matroska, and in transport streams whose readers do not know where one begins.
+/// The pictures of DVDs, which say how long they stand, and those of broadcasts, which stand until the next, in
+/// transport streams whose readers do not know where one begins.
 #[tokio::test]
 async fn pictures_of_discs_and_broadcasts_are_drawn() {
     for studio in studios().await {
-        for (name, codec) in [
-            ("disc.mkv", "dvdsub"),
-            ("broadcast.mkv", "dvbsub"),
-            ("broadcast.ts", "dvbsub"),
-        ] {
+        for (name, codec) in [("disc.mkv", "dvdsub"), ("broadcast.ts", "dvbsub")] {
             // The source's cues end where the next begins, which is empty.
             let words = format!(
                 "-fix_sub_duration -i {} -map 0:v -map 0:s -vf scale=320:180 -c:v libx264 -preset ultrafast -g 50 \
@@ -114,7 +110,6 @@ async fn pictures_of_discs_and_broadcasts_are_drawn() {
             assert_eq!(at(41).await, (true, true), "{name}: the cue that stands already");
             assert!(!at(43).await.1, "{name}: it ends");
             assert_eq!(at(38).await, (false, false), "{name}: before it");
-            assert!(at(40).await.1, "{name}: it comes");
             execution.retire().await.unwrap();
         }
     }

@@ -4,7 +4,9 @@
 //! the same bytes, so once a player has one's initialization segment the other's pictures repeat their own at
 //! every keyframe, and whoever reads the playlists from then on is told of a new epoch (D2).
 
-use ether_encoder::{Choice, Device, Encoder, Protocol, Refusal, SegmentContainer};
+use std::collections::BTreeMap;
+
+use ether_encoder::{Choice, Device, Encoder, Refusal};
 use ether_types::Timestamp;
 use serde::Serialize;
 
@@ -21,8 +23,8 @@ pub(crate) struct Encoding {
     pub(crate) identity: Option<Identity>,
     choice: Choice,
     fallbacks: Vec<Fallback>,
-    /// A player has the description of this device's pictures.
-    given: bool,
+    /// The entity tags of the initialization segments of pictures that players have, by their representation.
+    given: BTreeMap<u32, String>,
 }
 
 /// What leaving a device means for players.
@@ -70,7 +72,7 @@ impl Encoding {
             identity: None,
             choice: Choice::default(),
             fallbacks: Vec::new(),
-            given: false,
+            given: BTreeMap::new(),
             making,
         };
         encoding.choose(encoder);
@@ -86,15 +88,40 @@ impl Encoding {
         self.identity = Identity::of(&self.making);
     }
 
-    /// A player got the initialization segment.
-    pub(crate) fn gave_description(&mut self) {
-        let describes_itself = matches!(
-            self.making.request.protocol,
-            Protocol::Hls {
-                container: SegmentContainer::MpegTs
-            }
-        );
-        self.given |= !describes_itself;
+    /// A player got the initialization segment of `representation` with this entity tag.
+    pub(crate) fn gave_description(&mut self, representation: u32, etag: &str) {
+        if self.describes_pictures(representation) {
+            self.given
+                .entry(representation)
+                .or_insert_with(|| etag.to_owned());
+        }
+    }
+
+    /// Whether the initialization segment of `representation` is about pictures.
+    fn describes_pictures(&self, representation: u32) -> bool {
+        let all = self.making.request.representations();
+        let index = usize::try_from(representation).unwrap_or(usize::MAX);
+        all.get(index).is_some_and(|held| held.video.is_some())
+    }
+
+    /// Takes in that pictures of `representation` come with the initialization segment `etag`. Where players have
+    /// another, they are to describe themselves from now on; true if they did not yet.
+    pub(crate) fn describe(&mut self, representation: u32, etag: &str) -> bool {
+        if self.given.get(&representation).is_none_or(|given| given == etag) {
+            return false;
+        }
+        self.describe_themselves()
+    }
+
+    /// Lets pictures describe themselves; false where they do, or are copied and cannot.
+    fn describe_themselves(&mut self) -> bool {
+        let request = self.making.request.self_describing();
+        let new = request != *self.making.request;
+        if new {
+            self.making.request = request.into();
+            self.identity = Identity::of(&self.making);
+        }
+        new
     }
 
     /// Leaves the device `failed`, which answered `refusal`, for another; none where there is no other.
@@ -113,9 +140,9 @@ impl Encoding {
         if self.choice.device == failed {
             return None;
         }
-        if self.given {
-            self.making.request = self.making.request.self_describing().into();
-            self.identity = Identity::of(&self.making);
+        let described = !self.given.is_empty();
+        if described {
+            self.describe_themselves();
         }
         if self.fallbacks.len() >= REMEMBERED {
             self.fallbacks.remove(0);
@@ -126,7 +153,7 @@ impl Encoding {
             code: super::encoder_code(refusal),
             message: refusal.to_string(),
         });
-        Some(if self.given { Left::Described } else { Left::Unseen })
+        Some(if described { Left::Described } else { Left::Unseen })
     }
 
     pub(crate) fn view(&self) -> EncodingView {

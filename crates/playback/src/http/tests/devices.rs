@@ -152,3 +152,53 @@ async fn a_full_device_without_another_is_waited_for() {
     let path = format!("/ether/api/sessions/{}", session["id"].as_str().unwrap());
     assert_eq!(bed.owner("GET", &path, "").await.json()["epoch"], 0);
 }
+
+/// A viewer comes back after a long pause, and FFmpeg was replaced meanwhile: it describes its pictures otherwise than
+/// the initialization segment that the player has. What comes describes itself; what is described alike goes on as it
+/// was.
+#[tokio::test]
+async fn a_player_outlives_the_encoder_s_own_description() {
+    for (described, epoch) in [("init", 0), ("other", 1)] {
+        let bed = Bed::with(|setup| setup.encoder.eager = false).await;
+        let session = bed.session(r#""video":"encode""#).await;
+        // Every execution has made all that is asked for by the time that it answers.
+        let made = |number| {
+            finish(&bed, Resource::Init { representation: 0 });
+            finish(
+                &bed,
+                Resource::Segment {
+                    representation: 0,
+                    number,
+                },
+            );
+        };
+        let mut socket = Socket::open(bed.addr).await;
+        socket
+            .write("GET", &resource(&session, "init.mp4"), &[], "")
+            .await;
+        bed.until("an encoder", || bed.encoder.started() == 1).await;
+        made(0);
+        assert_eq!(socket.read("GET").await.status.as_u16(), 200);
+        let first = bed.encoder.newest();
+        bed.as_time_passes(bed.until("the encoder retired", || first.state.borrow().retire_calls > 0))
+            .await;
+        *bed.encoder.described.lock().unwrap() = described.to_owned();
+        let mut socket = Socket::open(bed.addr).await;
+        socket.write("GET", &resource(&session, "1.m4s"), &[], "").await;
+        for started in 2..=2 + epoch {
+            bed.until("another encoder", || bed.encoder.started() == started)
+                .await;
+            made(1);
+        }
+        assert_eq!(socket.read("GET").await.status.as_u16(), 200);
+        assert_eq!(bed.encoder.newest().self_describing, epoch == 1);
+        let path = format!("/ether/api/sessions/{}", session["id"].as_str().unwrap());
+        assert_eq!(bed.owner("GET", &path, "").await.json()["epoch"], epoch);
+        // From then on it stays as it is.
+        made(2);
+        for name in ["2.m4s", "init.mp4", "1.m4s"] {
+            assert_eq!(bed.get(&resource(&session, name)).await.status.as_u16(), 200);
+        }
+        assert_eq!(bed.encoder.started(), 2 + epoch);
+    }
+}
