@@ -4,7 +4,8 @@
 //!
 //! * a picture belongs to the segment whose bounding keyframe precedes it in decoding order;
 //! * a piece of sound belongs to the segment in which it starts;
-//! * what belongs before the run's first segment is dropped, and a run that begins too late says so.
+//! * what belongs before the run's first segment, or before the film, is dropped, and a run that begins too late
+//!   says so.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -227,6 +228,11 @@ impl Segmenter {
         if let Some(state) = &mut self.video {
             state.current = Some(number);
         }
+        // A recording may begin amid a film: what follows its first keyframe and is shown before it needs what
+        // nobody recorded.
+        if !sample.key && at < -self.slack().max(KEYFRAME_TOLERANCE) {
+            return Ok(Placement::Drop);
+        }
         let end = at + duration;
         self.pictures_end = Some(self.pictures_end.map_or(end, |known| known.max(end)));
         let picture = Picture {
@@ -237,6 +243,14 @@ impl Segmenter {
         };
         self.open.entry(number).or_default().pictures.push(picture);
         Ok(Placement::Video(number))
+    }
+
+    /// How much before its bound a picture may be shown.
+    fn slack(&self) -> Ticks {
+        match self.timeline.cut() {
+            Cut::Grid { slack, .. } => slack,
+            Cut::Keyframes => Ticks::ZERO,
+        }
     }
 
     /// The segment that a keyframe at `at` starts or lies on the start of, if it is a bound.

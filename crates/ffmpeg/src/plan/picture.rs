@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 
 use ether_encoder::{Rung, VideoAction, VideoCodec, VideoEncode, VideoTrack};
-use ether_media::{Cut, Rotation, Ticks, Timeline, VideoFacts};
+use ether_media::{Container, Cut, Rotation, Ticks, Timeline, VideoFacts};
 
 use super::Arguments;
 use super::burn::{Burn, Canvas};
@@ -16,6 +16,8 @@ use crate::strand::{RungSet, Strand};
 
 /// Broken files show some pictures earlier than those before them: they would be crammed in behind.
 const FORWARD: &str = "select=gt(t\\,prev_selected_t)+isnan(prev_selected_t)";
+/// How much earlier than its film a frame may be shown through rounding alone.
+const ROUNDING: Ticks = Ticks(Ticks::HZ / 500);
 /// How long before a run's first frame fields are kept.
 const FIELDS_AROUND: Ticks = Ticks(Ticks::HZ / 5);
 
@@ -41,7 +43,11 @@ pub(super) fn map(
         .stream(video.stream)
         .and_then(|stream| stream.video());
     let look = Look::of(facts.unwrap_or(&unknown), encode, Chain::of(strand, encode));
-    let cut = cut.map(|cut| strand.timeline.origin() + cut);
+    // The film begins with its first frame, except in a recording that begins amid one: what is decoded there
+    // without all that it refers to may be shown earlier than the first whole picture.
+    let amid = (strand.facts.container == Container::MpegTs)
+        .then(|| Ticks::ZERO - slack(&strand.timeline).max(ROUNDING));
+    let cut = cut.or(amid).map(|cut| strand.timeline.origin() + cut);
     let mut graph = OsString::from(format!(
         "[0:{}]{}",
         video.stream,
@@ -94,7 +100,6 @@ impl<'a> Look<'a> {
     /// The filters that all qualities share, subtitles apart; `cut` is on the file's clock.
     fn shared(&self, best: &Rung, cut: Option<Ticks>) -> Vec<String> {
         let mut filters = vec![FORWARD.to_owned()];
-        // The file's own beginning is never cut: its first frame is the first frame.
         if let Some(cut) = cut {
             // Fields are completed from the frames beside theirs, so those are still needed.
             let fields = if self.encode.deinterlace && self.chain.is_none() {

@@ -7,6 +7,7 @@ mod endings;
 pub(crate) mod film;
 mod hardware;
 mod invariant;
+mod joined;
 mod kept;
 mod ladder;
 mod pictures;

@@ -66,6 +66,9 @@ pub enum Reason {
     Rotated,
     /// The complete keyframes of the stream are not known, so where it can be cut is not known.
     NoKeyframeIndex,
+    /// The film begins between two keyframes, as trimmed recordings do, so there is nothing that a copy could
+    /// begin with.
+    StartsBetweenKeyframes,
     /// The keyframes are so far apart that a segment would be too long.
     KeyframesTooFarApart {
         /// Length of the longest segment that copying would give.
@@ -120,6 +123,7 @@ impl Reason {
             Self::Interlaced => "interlaced",
             Self::Rotated => "rotated",
             Self::NoKeyframeIndex => "no_keyframe_index",
+            Self::StartsBetweenKeyframes => "starts_between_keyframes",
             Self::KeyframesTooFarApart { .. } => "keyframes_too_far_apart",
             Self::NoDecoderConfig => "no_decoder_config",
             Self::BitRateTooHigh { .. } => "bit_rate_too_high",
@@ -175,6 +179,7 @@ impl fmt::Display for Reason {
             Self::Interlaced => f.write_str("the picture is interlaced"),
             Self::Rotated => f.write_str("the picture has to be turned upright"),
             Self::NoKeyframeIndex => f.write_str("the file has no complete list of keyframes to cut at"),
+            Self::StartsBetweenKeyframes => f.write_str("the film is trimmed to begin between two keyframes"),
             Self::KeyframesTooFarApart { longest } => {
                 write!(
                     f,

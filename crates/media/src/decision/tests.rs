@@ -304,6 +304,22 @@ fn without_a_complete_list_of_keyframes_nothing_is_guessed() {
     );
 }
 
+/// A phone's trimmed recording: 0.4 s of the group that it begins in are decoded and never shown.
+#[test]
+fn a_film_that_begins_between_keyframes_is_encoded() {
+    let mut facts = film();
+    let times = &mut facts.keyframes.as_mut().unwrap().times;
+    times[0] = times[0] - seconds(0.4);
+    let decision = plain(&facts);
+    assert_eq!(
+        (decision.mode, why(&decision)),
+        (Mode::Encode, "starts_between_keyframes")
+    );
+    let times = &mut facts.keyframes.as_mut().unwrap().times;
+    times[0] = times[0] + seconds(0.399);
+    assert_eq!(plain(&facts).mode, Mode::Copy, "a millisecond is rounding");
+}
+
 #[test]
 fn sparse_keyframes_are_copied_until_a_segment_would_be_too_long() {
     let mut facts = film();

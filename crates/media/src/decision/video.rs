@@ -15,10 +15,13 @@ use super::{
 use crate::facts::{
     ChromaSampling, Codec, Facts, FieldOrder, Gap, MasteringKind, Rational, Rotation, Stream, VideoFacts,
 };
+use crate::ticks::Ticks;
 use crate::timeline::{Timeline, TimelineError};
 
 /// Smallest bit rate that a picture is encoded at, whatever was asked for.
 const LEAST: u64 = 40_000;
+/// How much earlier than its film a keyframe may be through rounding alone.
+const ROUNDING: Ticks = Ticks(Ticks::HZ / 500);
 
 /// The picture at its best, its lesser qualities, and where all of them are cut.
 type Decided = (VideoDecision, Vec<Quality>, Timeline);
@@ -257,6 +260,15 @@ impl Source<'_> {
             .filter(|k| k.stream == self.stream.index && !k.times.is_empty())
             .ok_or(Reason::NoKeyframeIndex)?;
         let span = self.span;
+        // An edit list hides what leads up to its start. A copy has no way of hiding it: it would show more than the
+        // film, and its first segment late.
+        if index
+            .times
+            .first()
+            .is_some_and(|first| *first + ROUNDING < span.origin)
+        {
+            return Err(Reason::StartsBetweenKeyframes);
+        }
         let timeline = match Timeline::keyframes(span.origin, span.length, wishes.target, &index.times) {
             Ok(timeline) => timeline,
             Err(error) => return Ok(Err(error)),
