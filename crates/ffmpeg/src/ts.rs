@@ -247,9 +247,12 @@ pub(crate) fn write_segment(
     };
     let (mut sample, mut data) = (Vec::new(), Vec::new());
     for (n, (picture, (decoded, _))) in table.pictures.iter().zip(&times).enumerate() {
+        let decoded = *decoded - layout.reorder;
+        // In the order of decoding: FFmpeg's reader of HLS takes the first packet's decoding time for the start of all
+        // segments, and finds no keyframe where a seek leads if later segments are decoded from earlier on.
         while sounds
             .next_start()
-            .is_some_and(|start| layout.sound_time(start) <= *decoded)
+            .is_some_and(|start| layout.sound_time(start) <= decoded)
         {
             sounds.write_next(&mut mux, &mut data)?;
         }
@@ -261,7 +264,7 @@ pub(crate) fn write_segment(
         }
         let unit = Unit {
             pts: picture.pts,
-            dts: Some(*decoded - layout.reorder),
+            dts: Some(decoded),
             key: picture.key,
         };
         mux.pes(Pid::Video, unit, &data, n + 1 == table.pictures.len())?;
