@@ -1,6 +1,7 @@
 //! The grammar of the command line. Every flag of `serve` and `doctor` has its environment variable.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
@@ -10,6 +11,23 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) const MEDIA_VARIABLE: &str = "ETHER_SERVE_MEDIA";
 /// Port that a server listens on when nothing else is said.
 pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:32400";
+
+/// Encodes of 1080p in real time that a machine may be said to take.
+const CAPACITY: RangeInclusive<i64> = 1..=4_096;
+/// MiB of scratch space.
+const SCRATCH: RangeInclusive<i64> = 64..=16_777_216;
+/// MiB of segments that are kept.
+const SEGMENT_CACHE: RangeInclusive<i64> = 0..=16_777_216;
+
+/// The numbers that may stand in a flag, by its name; nothing for flags that take no number.
+pub(crate) fn range(flag: &str) -> Option<RangeInclusive<i64>> {
+    match flag {
+        "capacity" => Some(CAPACITY),
+        "scratch" => Some(SCRATCH),
+        "segment-cache" => Some(SEGMENT_CACHE),
+        _ => None,
+    }
+}
 
 /// A streaming server that turns any video file into what a viewer's player can show.
 #[derive(Debug, Parser)]
@@ -43,17 +61,17 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "ETHER_OPEN", value_parser = BoolishValueParser::new())]
     pub(crate) open: bool,
     /// Encodes of 1080p in real time that this machine takes at once [default: one a processor].
-    #[arg(long, value_name = "N", env = "ETHER_CAPACITY", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(long, value_name = "N", env = "ETHER_CAPACITY", value_parser = clap::value_parser!(u16).range(CAPACITY))]
     pub(crate) capacity: Option<u16>,
     /// Scratch space for all playbacks together, in MiB.
     #[arg(long, value_name = "MIB", env = "ETHER_SCRATCH", default_value_t = 8192,
-          value_parser = clap::value_parser!(u32).range(64..=16_777_216))]
+          value_parser = clap::value_parser!(u32).range(SCRATCH))]
     pub(crate) scratch: u32,
     /// Disk space for encoded segments that are kept for the next viewer, in MiB; 0 keeps none.
     #[arg(long, value_name = "MIB", env = "ETHER_SEGMENT_CACHE", default_value_t = 2048,
-          value_parser = clap::value_parser!(u32).range(0..=16_777_216))]
+          value_parser = clap::value_parser!(u32).range(SEGMENT_CACHE))]
     pub(crate) segment_cache: u32,
-    /// Which devices may encode: whatever proves that it can, none, or one kind.
+    /// Which devices may encode: `auto` whatever proves that it can, `off` none (the processor encodes), or one kind.
     #[arg(long, value_name = "KIND", env = "ETHER_HWACCEL", value_enum, default_value_t = Hardware::Auto)]
     pub(crate) hwaccel: Hardware,
     /// A name besides localhost and the address itself that the server answers to; may be given several times,
@@ -95,6 +113,9 @@ pub(crate) enum Hardware {
 /// Arguments of `ether doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
+    /// A folder of films to look at too; may be given several times (in the variable: separated by colons).
+    #[arg(long = "media", value_name = "DIR", env = MEDIA_VARIABLE, value_delimiter = None)]
+    pub(crate) media: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
     /// Print the findings as JSON.
@@ -111,7 +132,8 @@ pub(crate) struct PlaceArgs {
     /// Where the server listens; port 0 takes any free one.
     #[arg(long, value_name = "ADDR:PORT", env = "ETHER_LISTEN", default_value = DEFAULT_LISTEN)]
     pub(crate) listen: SocketAddr,
-    /// A directory on a local disk for scratch files [default: inside the data directory].
+    /// A directory on a local disk for scratch files, which is made where only its last part is missing [default:
+    /// inside the data directory].
     #[arg(long, value_name = "DIR", env = "ETHER_SCRATCH_DIR")]
     pub(crate) scratch_dir: Option<PathBuf>,
     /// The FFmpeg program.
@@ -199,7 +221,18 @@ mod tests {
 
     #[test]
     fn numbers_out_of_range_are_refused_with_the_range() {
-        let refused = Cli::try_parse_from(["ether", "serve", "--media", "x", "--capacity", "0"]).unwrap_err();
-        assert!(refused.to_string().contains("1..=4096"), "{refused}");
+        let parse = |flag: &str, number: i64| {
+            let text = format!("--{flag}={number}");
+            Cli::try_parse_from(["ether", "serve", "--media", "x", &text])
+        };
+        for flag in ["capacity", "scratch", "segment-cache"] {
+            let range = range(flag).unwrap();
+            assert!(parse(flag, *range.start()).is_ok() && parse(flag, *range.end()).is_ok());
+            for beyond in [range.start() - 1, range.end() + 1] {
+                let refused = parse(flag, beyond).unwrap_err().to_string();
+                let named = format!("{}..={}", range.start(), range.end());
+                assert!(refused.contains(&named), "{refused}");
+            }
+        }
     }
 }

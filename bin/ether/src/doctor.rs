@@ -15,6 +15,7 @@ pub(crate) fn run(args: DoctorArgs) -> Status {
         return Status::Storage;
     };
     let subject = Subject {
+        media: crate::serve::folders(args.media),
         data_dir,
         scratch_dir: args.place.scratch_dir,
         listen: args.place.listen,
@@ -29,6 +30,8 @@ pub(crate) fn run(args: DoctorArgs) -> Status {
         }
     };
     let findings = runtime.block_on(examine(&subject, Arc::new(SystemClock::new())));
+    // A folder whose share does not answer may hold a thread for ever.
+    runtime.shutdown_background();
     if args.json {
         match serde_json::to_string_pretty(&findings) {
             Ok(json) => println!("{json}"),
@@ -47,6 +50,7 @@ fn status_of(area: Area) -> Status {
     match area {
         Area::Ffmpeg | Area::Encoders | Area::Parts | Area::Hardware | Area::Ffprobe => Status::Ffmpeg,
         Area::DataDirectory | Area::Scratch => Status::Storage,
+        Area::Media => Status::Media,
         Area::Port => Status::Address,
         Area::Processes | Area::Watches => Status::Failed,
     }

@@ -144,7 +144,7 @@ fn options(args: ServeArgs, data_dir: PathBuf) -> Options {
 }
 
 /// The folders to serve. Those of the variable stand in one text, separated as in `PATH`.
-fn folders(media: Vec<PathBuf>) -> Vec<PathBuf> {
+pub(crate) fn folders(media: Vec<PathBuf>) -> Vec<PathBuf> {
     match (std::env::var_os(crate::cli::MEDIA_VARIABLE), media.as_slice()) {
         (Some(text), [only]) if only.as_os_str() == text => std::env::split_paths(&text).collect(),
         _ => media,

@@ -167,6 +167,13 @@ pub enum Ended {
     SourceLost,
     /// Scratch space ran out: the disk is full.
     ScratchFull,
+    /// One segment alone is larger than the scratch space that was booked.
+    SegmentTooLarge {
+        /// The segment.
+        segment: u32,
+        /// Bytes of scratch that were booked for what makes it.
+        scratch: u64,
+    },
     /// Output did not keep the promised bounds.
     BoundViolated {
         /// The segment that was to start.

@@ -443,7 +443,7 @@ impl Cutter {
             };
             let copied = pipe.copy_to(size, &mut sink);
             if let Some(error) = sink.failed {
-                return Err(Stop::Ended(ended_by(&error)));
+                return Err(Stop::Ended(ended_by(&error, number, &self.store)));
             }
             copied?;
         } else {
@@ -480,7 +480,9 @@ impl Cutter {
                 let mut blob = open.pictures;
                 let head = fragment::head(number, table, self.job.reorder);
                 for bytes in [&open.sounds, &head] {
-                    store.append(run, &mut blob, bytes).map_err(|e| ended_by(&e))?;
+                    store
+                        .append(run, &mut blob, bytes)
+                        .map_err(|e| ended_by(&e, number, &store))?;
                 }
                 let kind = if store.strand.video.is_some() {
                     "video/mp4"
@@ -545,7 +547,7 @@ fn transport(
     let written = written.and_then(|()| out.flush());
     drop(out);
     match (sink.failed, written) {
-        (Some(error), _) => Err(ended_by(&error)),
+        (Some(error), _) => Err(ended_by(&error, number, store)),
         (None, Err(error)) => {
             tracing::warn!(%error, number, "a segment cannot be written as a transport stream");
             Err(Ended::Unreadable)
@@ -554,13 +556,14 @@ fn transport(
     }
 }
 
-fn ended_by(error: &WriteError) -> Ended {
+/// How a run ends that cannot write segment `number`.
+fn ended_by(error: &WriteError, number: u32, store: &Store) -> Ended {
     match error {
         WriteError::GivenUp => Ended::Stopped,
-        WriteError::TooLarge => {
-            tracing::warn!(%error, "a segment cannot be made");
-            Ended::ScratchFull
-        }
+        WriteError::TooLarge => Ended::SegmentTooLarge {
+            segment: number,
+            scratch: store.scratch.limit(),
+        },
         WriteError::Io(error) => {
             tracing::warn!(%error, "scratch space cannot be written");
             Ended::ScratchFull
@@ -568,9 +571,10 @@ fn ended_by(error: &WriteError) -> Ended {
     }
 }
 
-/// Whether the file is still the one that the facts were read from. Takes one question to the file system.
+/// Whether the file is still the one that the facts were read from, and no link to it. Takes one question to the
+/// file system.
 pub(crate) fn check_revision(path: &Path, promised: Revision) -> Result<(), Ended> {
-    let metadata = std::fs::metadata(path).map_err(|_| Ended::SourceLost)?;
+    let metadata = std::fs::symlink_metadata(path).map_err(|_| Ended::SourceLost)?;
     if crate::revision_of(&metadata) == promised {
         Ok(())
     } else {

@@ -177,6 +177,10 @@ impl Chores {
         if !facts.gaps.iter().any(wanting) {
             return Ok(());
         }
+        // Every session of such a film asks for it anew; that there are none to be had is found out once.
+        if !self.scanner.catalog.wants_index(&known.item).await? {
+            return Ok(());
+        }
         let opened = open_known(&self.scanner, &known).await?;
         let found = self
             .scanner
@@ -198,7 +202,7 @@ impl Chores {
                 Ok(())
             }
             Err(ChoreFailure::Never(reason)) => {
-                tracing::info!(item = %known.item, %reason, "no keyframes are to be had: video is always encoded");
+                tracing::debug!(item = %known.item, %reason, "no keyframes are to be had: video is always encoded");
                 Ok(catalog.indexed(&known.id, &known.item, known.stamp, None).await?)
             }
             Err(ChoreFailure::NotNow(reason)) => Err(ChoreError::NotNow(reason)),
@@ -244,6 +248,16 @@ impl Catalog {
         rows.first()
             .map(|row| crate::catalog::item_from(&row.text(0usize)?))
             .transpose()
+    }
+
+    /// Whether keyframes of `item` are to be looked for: they are not known, and may be to be had.
+    async fn wants_index(&self, item: &ItemId) -> Result<bool, CatalogError> {
+        let wanted = "SELECT id FROM library_items WHERE index_state = 1 AND id = $1";
+        let rows = self
+            .tables
+            .query(READ, wanted, vec![Value::from(item.as_str())])
+            .await?;
+        Ok(!rows.is_empty())
     }
 
     /// Replaces the facts of `item`, read from `part` at `stamp`, by `facts` with complete keyframes; without

@@ -221,15 +221,6 @@ impl Timeline {
             Cut::Keyframes => self.segment_at(at),
         }
     }
-
-    /// Whole seconds that no segment exceeds when its duration is rounded (`EXT-X-TARGETDURATION`).
-    pub fn target_duration(&self) -> u64 {
-        let longest = (0..self.len())
-            .map(|n| self.duration(n).as_millis())
-            .max()
-            .unwrap_or(0);
-        u64::try_from((longest + 500) / 1000).unwrap_or(1).max(1)
-    }
 }
 
 fn grid_start(n: u64, numerator: u64, denominator: u64) -> Ticks {
@@ -295,7 +286,7 @@ mod tests {
         let keyframes: Vec<Ticks> = (0..6).map(|n| seconds(f64::from(n) * 20.0)).collect();
         let timeline = Timeline::keyframes(Ticks::ZERO, seconds(120.0), seconds(6.0), &keyframes).unwrap();
         assert_eq!(timeline.len(), 6);
-        assert_eq!(timeline.target_duration(), 20);
+        assert!((0..6).all(|n| timeline.duration(n) == seconds(20.0)));
     }
 
     #[test]
@@ -335,7 +326,6 @@ mod tests {
             for n in 0..timeline.len() {
                 prop_assert_eq!(timeline.start(n), end);
                 prop_assert!(timeline.duration(n) > Ticks::ZERO);
-                prop_assert!((timeline.duration(n).as_millis() + 500) / 1000 <= timeline.target_duration() as i64);
                 prop_assert_eq!(timeline.segment_at(timeline.start(n)), n);
                 end = end + timeline.duration(n);
             }

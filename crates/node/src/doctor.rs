@@ -1,5 +1,7 @@
 //! What `ether doctor` looks at: each finding with its mend. Nothing is changed.
 
+mod media;
+
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -7,18 +9,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ether_encoder::{Device, VideoCodec};
-use ether_ffmpeg::Inventory;
 use ether_ffmpeg::inventory::{Kind, OLDEST_MAJOR, Presence, Trial, Verdict};
-use ether_process::{Bounds, Config, Processes, Spawner, Spec, find_runnable};
+use ether_ffmpeg::{Inventory, InventoryError};
+use ether_process::{Bounds, Config, Processes, RunError, Spawner, Spec, find_runnable};
 use ether_types::Clock;
+use rustix::fs::Access;
 use serde::Serialize;
 
 use crate::data_dir::{DataDir, DataDirError};
 
 /// Free space below which a film that is encoded may not fit, in MiB.
 const SCRATCH_WARNING_MIB: u64 = 2_048;
+/// Free space below which nothing is encoded: what the lightest film is charged with a little to spare, and the
+/// least that the server takes for `--scratch`.
+const SCRATCH_LEAST_MIB: u64 = 64;
 /// Watches below which a large library cannot be watched whole.
 const WATCHES_WARNING: u64 = 65_536;
+const WATCHES_MEND: &str = "sysctl fs.inotify.max_user_watches=524288 fs.inotify.max_user_instances=512";
 
 /// Time that a program has to say what it is, and bytes that it may take for it.
 const QUESTION: Duration = Duration::from_secs(3);
@@ -27,6 +34,8 @@ const ANSWER: usize = 64 * 1024;
 /// What is looked at.
 #[derive(Clone, Debug)]
 pub struct Subject {
+    /// Folders of films; none where only the machine is to be looked at.
+    pub media: Vec<PathBuf>,
     /// The data directory.
     pub data_dir: PathBuf,
     /// The directory for scratch files, where it is not inside the data directory.
@@ -72,6 +81,8 @@ pub enum Area {
     DataDirectory,
     /// The place of scratch files.
     Scratch,
+    /// Folders of films.
+    Media,
     /// The address to listen on.
     Port,
     /// How many folders can be watched.
@@ -89,6 +100,7 @@ impl fmt::Display for Area {
             Self::Ffprobe => "ffprobe",
             Self::DataDirectory => "data directory",
             Self::Scratch => "scratch",
+            Self::Media => "media",
             Self::Port => "port",
             Self::Watches => "watches",
         })
@@ -155,9 +167,10 @@ impl fmt::Display for Finding {
 
 /// Looks at everything, in the order in which a start would need it.
 pub async fn examine(subject: &Subject, clock: Arc<dyn Clock>) -> Vec<Finding> {
-    let mut findings = programs(subject, clock).await;
+    let mut findings = programs(subject, clock.clone()).await;
     findings.push(data_dir(&subject.data_dir));
     findings.push(scratch(subject));
+    findings.extend(media::folders(&subject.media, &*clock).await);
     findings.push(port(subject.listen));
     findings.extend(limits());
     findings
@@ -183,9 +196,16 @@ async fn ffmpeg(program: &Path, spawner: &Spawner) -> Vec<Finding> {
     let inventory = match Inventory::load(spawner, program, nowhere).await {
         Ok(inventory) => inventory,
         Err(error) => {
-            let mend = format!(
-                "Debian: apt install ffmpeg (version {OLDEST_MAJOR}.1 or later); or name one with --ffmpeg"
-            );
+            let mend = match error {
+                InventoryError::Slow { .. } => format!(
+                    "see whether `{} -version` answers; look again when this machine and its disk are less busy, or \
+                     name another with --ffmpeg",
+                    program.display()
+                ),
+                _ => format!(
+                    "Debian: apt install ffmpeg (version {OLDEST_MAJOR}.1 or later); or name one with --ffmpeg"
+                ),
+            };
             return vec![Finding::failure(Area::Ffmpeg, error.to_string(), mend)];
         }
     };
@@ -341,6 +361,16 @@ async fn ffprobe(program: &Path, spawner: &Spawner) -> Finding {
         Ok(output) if output.stdout.starts_with(b"ffprobe version ") => {
             Finding::ok(Area::Ffprobe, path.display().to_string())
         }
+        Err(RunError::DeadlineExceeded { .. }) => {
+            let found = format!(
+                "{} does not answer within {} s",
+                path.display(),
+                QUESTION.as_secs()
+            );
+            let mend =
+                "look again when this machine and its disk are less busy, or name another with --ffprobe";
+            Finding::failure(Area::Ffprobe, found, mend)
+        }
         _ => {
             let found = format!("{} does not answer as ffprobe does", path.display());
             Finding::failure(Area::Ffprobe, found, mend)
@@ -371,13 +401,29 @@ fn scratch(subject: &Subject) -> Finding {
         .scratch_dir
         .clone()
         .unwrap_or_else(|| subject.data_dir.clone());
-    let Some(place) = wanted.ancestors().find(|dir| dir.is_dir()) else {
+    // The server makes its data directory with all that leads to it, and of a directory that was named the last
+    // part alone: a disk that is not mounted is not to be filled in its mount point's place.
+    let above = match subject.scratch_dir {
+        Some(_) => 2,
+        None => usize::MAX,
+    };
+    let Some(place) = wanted.ancestors().take(above).find(|dir| dir.is_dir()) else {
         return Finding::failure(
             Area::Scratch,
-            format!("{} cannot be made", wanted.display()),
-            "name another --scratch-dir",
+            format!(
+                "{} cannot be made: what it is to lie in is not there",
+                wanted.display()
+            ),
+            "make that, mount its disk, or name another --scratch-dir",
         );
     };
+    if let Err(error) = rustix::fs::access(place, Access::WRITE_OK | Access::EXEC_OK) {
+        return Finding::failure(
+            Area::Scratch,
+            format!("{} cannot be written: {error}", place.display()),
+            "let the user that the server runs under write there, or name another --scratch-dir",
+        );
+    }
     let space = match rustix::fs::statvfs(place) {
         Ok(space) => space.f_bavail.saturating_mul(space.f_frsize) >> 20,
         Err(error) => {
@@ -389,14 +435,14 @@ fn scratch(subject: &Subject) -> Finding {
         }
     };
     let found = format!("{space} MiB free at {}", place.display());
-    if space < SCRATCH_WARNING_MIB {
-        Finding::warning(
-            Area::Scratch,
-            found,
-            "free some space, or name a larger disk with --scratch-dir",
-        )
-    } else {
-        Finding::ok(Area::Scratch, found)
+    let mend = "free some space, or name a larger disk with --scratch-dir";
+    match space {
+        0..SCRATCH_LEAST_MIB => {
+            let found = format!("{found}: nothing can be encoded with less than {SCRATCH_LEAST_MIB}");
+            Finding::failure(Area::Scratch, found, mend)
+        }
+        SCRATCH_LEAST_MIB..SCRATCH_WARNING_MIB => Finding::warning(Area::Scratch, found, mend),
+        _ => Finding::ok(Area::Scratch, found),
     }
 }
 
@@ -421,7 +467,7 @@ fn limits() -> Vec<Finding> {
     if let Some(watches) = read("/proc/sys/fs/inotify/max_user_watches") {
         findings.push(if watches < WATCHES_WARNING {
             let found = format!("{watches} folders can be watched; beyond that, scans find changes later");
-            Finding::warning(Area::Watches, found, "sysctl fs.inotify.max_user_watches=524288")
+            Finding::warning(Area::Watches, found, WATCHES_MEND)
         } else {
             Finding::ok(Area::Watches, format!("{watches} folders can be watched"))
         });

@@ -6,6 +6,7 @@
 
 mod data_dir;
 pub mod doctor;
+mod names;
 mod ready;
 mod shelf;
 mod standalone;

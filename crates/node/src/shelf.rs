@@ -1,17 +1,21 @@
 //! The library as playbacks know it.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ether_encoder::{BoxFuture, Revision};
 use ether_library::{
-    CatalogError, Detail, FolderState as State, Item, Kind, OpenError, PictureError, PictureState, Viewer,
+    CatalogError, Detail, FolderState as State, Item, Kind, OpenError as Refused, PictureError, PictureState,
+    Viewer,
 };
 use ether_playback::ports::{
-    FolderState, FolderStatus, ItemDetail, ItemKind, ItemSummary, Library, LibraryError, Listing, Page,
-    Picture, Position, Problem, ScanProgress, Sidecar,
+    FolderState, FolderStatus, ItemDetail, ItemKind, ItemSummary, Library, LibraryError, Listing, OpenError,
+    Page, Picture, Position, Problem, ScanProgress, Sidecar,
 };
 use ether_types::{Clock, ItemId};
+
+use crate::names::Names;
 
 /// Problems that one answer lists, at most.
 const PROBLEMS: u32 = 200;
@@ -20,10 +24,36 @@ const PROBLEMS: u32 = 200;
 const PICTURE_PATIENCE: Duration = Duration::from_secs(5);
 const PICTURE_LOOK: Duration = Duration::from_millis(200);
 
-/// Joins [`ether_library::Library`] to the port.
+/// Joins [`ether_library::Library`] to the port. Its own words name folders by their paths; whoever asks over the
+/// network hears their names.
 pub(crate) struct Shelf {
     pub(crate) library: Arc<ether_library::Library>,
     pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl Shelf {
+    fn names(&self) -> Names {
+        let status = self.library.status();
+        Names::of(status.folders.into_iter().map(|folder| folder.path))
+    }
+
+    /// Why the library does not open `file`.
+    fn refused(&self, error: Refused, item: &ItemId) -> OpenError {
+        match error {
+            Refused::NoSuchItem => LibraryError::NoSuchItem { item: item.clone() }.into(),
+            Refused::FolderMissing { folder } => OpenError::FolderMissing {
+                folder: self.names().name(&folder),
+            },
+            Refused::Gone { file } => OpenError::Gone { file },
+            Refused::Changed { file } => OpenError::Changed { file },
+            Refused::Unreadable { file, reason } => OpenError::Unreadable {
+                file,
+                reason: reason.to_string(),
+            },
+            Refused::Closing => LibraryError::Unavailable.into(),
+            Refused::Catalog(error) => unavailable(&error).into(),
+        }
+    }
 }
 
 impl Library for Shelf {
@@ -39,15 +69,24 @@ impl Library for Shelf {
                 .await
                 .map_err(|error| unavailable(&error))?;
             let status = self.library.status();
+            let names = Names::of(status.folders.iter().map(|folder| folder.path.clone()));
             Ok(Listing {
-                items: listing.items.into_iter().map(summary).collect(),
+                items: listing
+                    .items
+                    .into_iter()
+                    .map(|item| summary(item, &names))
+                    .collect(),
                 scanning: status.scanning,
                 progress: ScanProgress {
                     seen: status.progress.seen,
                     done: status.progress.done,
                 },
-                folders: status.folders.into_iter().map(folder).collect(),
-                problems: problems.into_iter().map(problem).collect(),
+                folders: status
+                    .folders
+                    .into_iter()
+                    .map(|status| folder(status, &names))
+                    .collect(),
+                problems: problems.into_iter().map(|found| problem(found, &names)).collect(),
             })
         })
     }
@@ -60,12 +99,12 @@ impl Library for Shelf {
                     let sidecars = self.library.sidecars(&id).await.unwrap_or_default();
                     Ok(ItemDetail {
                         sidecars: sidecars.into_iter().map(sidecar).collect(),
-                        ..detail(known)
+                        ..detail(known, &self.names())
                     })
                 }
-                Err(OpenError::Catalog(error)) => Err(unavailable(&error)),
-                Err(OpenError::Closing) => Err(LibraryError::Unavailable),
-                Err(_) => Err(LibraryError::NoSuchItem),
+                Err(Refused::Catalog(error)) => Err(unavailable(&error)),
+                Err(Refused::Closing) => Err(LibraryError::Unavailable),
+                Err(_) => Err(LibraryError::NoSuchItem { item: id }),
             }
         })
     }
@@ -88,10 +127,26 @@ impl Library for Shelf {
                     Err(PictureError::NotYet | PictureError::Closing | PictureError::Catalog(_)) => {
                         return Err(LibraryError::Unavailable);
                     }
-                    Err(PictureError::NoSuchItem) => return Err(LibraryError::NoSuchItem),
+                    Err(PictureError::NoSuchItem) => return Err(LibraryError::NoSuchItem { item: id }),
                     Err(PictureError::Failed(_) | PictureError::File(_)) => return Ok(None),
                 }
             }
+        })
+    }
+
+    fn open<'a>(&'a self, item: &'a ItemDetail) -> BoxFuture<'a, Result<Arc<File>, OpenError>> {
+        Box::pin(async move {
+            let id = &item.summary.id;
+            let opened = self
+                .library
+                .open(id)
+                .await
+                .map_err(|error| self.refused(error, id))?;
+            if revision(opened.revision) != item.revision {
+                let file = item.summary.file.clone();
+                return Err(OpenError::Changed { file });
+            }
+            Ok(opened.file)
         })
     }
 
@@ -114,7 +169,7 @@ impl Library for Shelf {
                 .set_position(&viewer, &id, position.position_ms, position.finished);
             match set.await {
                 Ok(true) => Ok(()),
-                Ok(false) => Err(LibraryError::NoSuchItem),
+                Ok(false) => Err(LibraryError::NoSuchItem { item: id }),
                 Err(error) => Err(unavailable(&error)),
             }
         })
@@ -131,12 +186,12 @@ fn unavailable(error: &CatalogError) -> LibraryError {
     LibraryError::Unavailable
 }
 
-fn summary(item: Item) -> ItemSummary {
+fn summary(item: Item, names: &Names) -> ItemSummary {
     ItemSummary {
         id: item.id,
         title: item.title,
         file: item.file,
-        folder: item.folder,
+        folder: names.name(&item.folder),
         duration_ms: item.duration_ms,
         width: item.width,
         height: item.height,
@@ -154,24 +209,28 @@ fn summary(item: Item) -> ItemSummary {
     }
 }
 
-fn detail(known: Detail) -> ItemDetail {
+fn detail(known: Detail, names: &Names) -> ItemDetail {
+    ItemDetail {
+        summary: summary(known.item, names),
+        facts: known.facts,
+        path: known.path,
+        revision: revision(known.revision),
+        sidecars: Vec::new(),
+    }
+}
+
+fn revision(known: ether_library::Revision) -> Revision {
     let ether_library::Revision {
         size,
         mtime_ns,
         inode,
         device,
-    } = known.revision;
-    ItemDetail {
-        summary: summary(known.item),
-        facts: known.facts,
-        path: known.path,
-        revision: Revision {
-            size,
-            modified_nanos: mtime_ns,
-            inode,
-            device,
-        },
-        sidecars: Vec::new(),
+    } = known;
+    Revision {
+        size,
+        modified_nanos: mtime_ns,
+        inode,
+        device,
     }
 }
 
@@ -186,24 +245,29 @@ fn sidecar(sidecar: ether_library::Sidecar) -> Sidecar {
     }
 }
 
-fn folder(status: ether_library::FolderStatus) -> FolderStatus {
-    let reason = status.state.to_string();
-    let (state, reason) = match status.state {
+fn folder(status: ether_library::FolderStatus, names: &Names) -> FolderStatus {
+    let state = match status.state {
+        State::Duplicate(of) => State::Duplicate(names.name(&of)),
+        state => state,
+    };
+    let reason = state.to_string();
+    let (state, reason) = match state {
         State::Present | State::Unseen => (FolderState::Ok, None),
         State::Missing | State::Doubtful => (FolderState::Missing, Some(reason)),
         State::Unreadable(_) | State::Duplicate(_) => (FolderState::Unreadable, Some(reason)),
     };
     FolderStatus {
+        name: names.name(&status.path),
         path: status.path,
         state,
         reason,
     }
 }
 
-fn problem(problem: ether_library::Problem) -> Problem {
+fn problem(problem: ether_library::Problem, names: &Names) -> Problem {
     Problem {
         file: problem.file,
-        folder: problem.folder,
+        folder: names.name(&problem.folder),
         code: problem.reason.code().to_owned(),
         reason: problem.reason.to_string(),
     }

@@ -1,6 +1,7 @@
 //! A whole server on one machine: SQLite, local encoding, no configuration.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -107,7 +108,11 @@ pub enum StartError {
     #[error("child processes cannot be guarded: {0}")]
     Processes(#[from] ether_process::StartError),
     /// The scratch directory.
-    #[error("{} cannot be used for scratch files: {source}. Name another with --scratch-dir", path.display())]
+    #[error(
+        "{} cannot be used for scratch files: {source}. Make the directory that it is to lie in, mount its disk, or \
+         name another with --scratch-dir",
+        path.display()
+    )]
     Scratch {
         /// The directory.
         path: PathBuf,
@@ -344,7 +349,11 @@ fn scratch_dir(options: &Options, data_dir: &DataDir) -> Result<PathBuf, StartEr
 }
 
 fn check_scratch(path: &Path) -> std::io::Result<()> {
-    std::fs::create_dir_all(path)?;
+    match std::fs::DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => tracing::info!(path = %path.display(), "the scratch directory was made"),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
     let probe = path.join(format!(".ether-{}", std::process::id()));
     std::fs::write(&probe, b"")?;
     std::fs::remove_file(&probe)

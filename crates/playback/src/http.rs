@@ -28,7 +28,6 @@ use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post, put};
 use ether_types::Clock;
-use http::StatusCode;
 use tokio::sync::Semaphore;
 
 use crate::auth::Auth;
@@ -133,13 +132,7 @@ pub fn router(surface: Surface) -> Router {
         )
         .route("/library/parts/{part}/{stamp}/{name}", get(parts::file))
         .fallback(async || ApiError::no_route())
-        .method_not_allowed_fallback(async || {
-            ApiError::new(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "method_not_allowed",
-                "this address does not take that method",
-            )
-        })
+        .method_not_allowed_fallback(async || ApiError::method_not_allowed())
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(from_fn_with_state(Arc::clone(&app), guard::guard))
         .with_state(app)

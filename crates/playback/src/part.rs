@@ -1,12 +1,11 @@
-//! The file behind an item, as it is named in addresses and opened.
+//! The file behind an item, as it is named in addresses.
 //!
 //! An address names the item and the state of its file; a path never comes from a client. Whoever holds an
 //! address of an older state is told so instead of being given bytes of both.
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
 
 use ether_encoder::Revision;
 use ether_media::Container;
@@ -98,43 +97,6 @@ pub fn revision(file: &File) -> io::Result<Revision> {
 /// When the file was last written, in whole seconds as HTTP dates have them.
 pub fn modified(revision: &Revision) -> Timestamp {
     Timestamp::from_micros(revision.modified_nanos.div_euclid(1_000))
-}
-
-/// Why a file is not served.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// It is not the file that was promised.
-    #[error("the file was changed since this address was made")]
-    Changed,
-    /// It is not there, or not a regular file any more.
-    #[error("the file is not there any more")]
-    Gone,
-    /// It cannot be read.
-    #[error("the file cannot be read: {}", .0.kind())]
-    Unreadable(io::Error),
-}
-
-/// Opens `path` if it is still in the state `promised`. Blocks; never waits on a pipe that took its place.
-///
-/// # Errors
-/// [`OpenError`].
-pub fn open(path: &Path, promised: &Revision) -> Result<File, OpenError> {
-    let mut options = File::options();
-    options.read(true);
-    options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
-    let file = options.open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => OpenError::Gone,
-        _ => OpenError::Unreadable(error),
-    })?;
-    let regular = file.metadata().map_err(OpenError::Unreadable)?.is_file();
-    if !regular {
-        return Err(OpenError::Gone);
-    }
-    let found = revision(&file).map_err(OpenError::Unreadable)?;
-    if found != *promised {
-        return Err(OpenError::Changed);
-    }
-    Ok(file)
 }
 
 /// The media type of an item's file.

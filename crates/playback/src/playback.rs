@@ -9,6 +9,7 @@ mod activity;
 mod dates;
 mod edition;
 mod encoding;
+mod failure;
 mod report;
 mod show;
 mod task;
@@ -34,8 +35,10 @@ pub(crate) use dates::Dates;
 pub(crate) use edition::{Edition, Editor};
 pub(crate) use encoding::{Encoding, Left};
 pub use encoding::{EncodingView, Fallback};
-pub use report::{EndedView, Refused, Report, Sample, Stage};
-pub(crate) use report::{capacity_code, encoder_code, ended_words};
+pub use failure::Failure;
+pub(crate) use failure::Failures;
+pub use report::{EndedView, FailureView, Refused, Report, Sample, Stage};
+pub(crate) use report::{capacity_code, encoder_code};
 pub(crate) use show::Show;
 pub(crate) use task::{Task, TaskReport};
 
@@ -74,6 +77,7 @@ pub(crate) struct Shared {
     pub(crate) charged: Units,
     pub(crate) unproved: u32,
     pub(crate) refusals: report::Refusals,
+    pub(crate) failures: Failures,
     /// The newest sample of an execution that is gone.
     pub(crate) last: Option<Observation>,
 }
@@ -92,6 +96,7 @@ impl Shared {
             charged: Units::default(),
             unproved: 0,
             refusals: report::Refusals::default(),
+            failures: Failures::default(),
             last: None,
         }
     }
@@ -127,11 +132,16 @@ pub enum MediaError {
     #[error("the session has ended: {0}")]
     Ended(EndReason),
     /// There is no such segment or initialization segment in this playback.
-    #[error("there is no such segment")]
-    NoSuchResource,
+    #[error("this session has no {resource}")]
+    NoSuchResource {
+        /// What was asked for.
+        resource: Resource,
+    },
     /// The source ended before this segment.
-    #[error("the file ends at {at} s, before this segment: it is shorter than it says")]
+    #[error("{film} ends at {at} s, before this segment: it is shorter than it says")]
     SourceEnded {
+        /// The file's path below its folder.
+        film: String,
         /// Where it ends.
         at: ether_media::Ticks,
     },
@@ -152,12 +162,9 @@ pub enum MediaError {
     /// The encoder could not be started.
     #[error("the encoder could not be started: {0}")]
     Start(ether_encoder::StartError),
-    /// The encoder ended and asking again will not help.
-    #[error("the encoder ended before this segment")]
-    EncoderEnded {
-        /// How.
-        ended: Ended,
-    },
+    /// The encoder failed, just now or so often that it is not started for this part again yet.
+    #[error("{0}")]
+    Failed(Box<Failure>),
 }
 
 impl fmt::Debug for Playback {
@@ -240,6 +247,7 @@ impl Playback {
                 return Ok(served);
             }
         }
+        self.rests(Some(resource))?;
         for attempt in 0..REBUILDS {
             let execution = self.execution(until, attempt == 0).await?;
             if self.crowded(&execution) && !execution.reaches(resource) {
@@ -263,10 +271,33 @@ impl Playback {
                 Some(Err(ServeError::Refused { refusal, .. })) if self.falls_back(&execution, &refusal) => {
                     self.lost(execution).await;
                 }
-                Some(Err(error)) => return Err(self.explain(error)),
+                // More scratch was guessed to do than does: it is booked anew, up to what the server has.
+                Some(Err(ServeError::Ended {
+                    ended: Ended::SegmentTooLarge { .. },
+                })) if self.books_more() => self.lost(execution).await,
+                Some(Err(error)) => return Err(self.explain(error, Some(resource), execution).await),
             }
         }
         Err(MediaError::NotReady)
+    }
+
+    /// An encoder that failed three times in a row for the same part of the film is not started for it again for
+    /// a while: players ask again at once, and each time would cost a start for nothing.
+    fn rests(&self, resource: Option<Resource>) -> Result<(), MediaError> {
+        let resting = self.shared().failures.resting(resource, self.clock.monotonic());
+        match resting {
+            // Whatever was made in the meantime is served all the same.
+            Some(failure) if resource.is_none_or(|resource| self.finished(resource).is_none()) => {
+                Err(MediaError::Failed(Box::new(failure)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether more scratch is booked for the next execution than was for the last.
+    fn books_more(&self) -> bool {
+        let mut shared = self.shared();
+        shared.encoding.as_mut().is_some_and(Encoding::book_more)
     }
 
     /// Notes what is wanted; whether there is no execution to ask for it.
@@ -294,6 +325,7 @@ impl Playback {
 
     /// Notes that the viewer has `resource`.
     fn gave(&self, resource: Resource, served: &Served) {
+        self.shared().failures.served(Some(resource));
         if let (Resource::Init { representation }, Some(encoding)) =
             (resource, self.shared().encoding.as_mut())
         {
@@ -396,12 +428,24 @@ impl Playback {
         let _ = self.commands.send(Command::Broken(execution)).await;
     }
 
-    fn explain(&self, error: ServeError) -> MediaError {
+    /// What `execution`'s answer to a request for `resource`, or for the stream, means for the viewer.
+    async fn explain(
+        &self,
+        error: ServeError,
+        resource: Option<Resource>,
+        execution: Arc<dyn Execution>,
+    ) -> MediaError {
         match error {
-            ServeError::NoSuchResource { .. } | ServeError::OtherProtocol => MediaError::NoSuchResource,
+            ServeError::NoSuchResource { resource } => MediaError::NoSuchResource { resource },
+            ServeError::OtherProtocol => MediaError::NoSuchResource {
+                resource: resource.unwrap_or(Resource::Init { representation: 0 }),
+            },
             ServeError::SourceEnded { at } => {
                 self.note(Refused::ended(self.clock.now(), &Ended::SourceTruncated { at }));
-                MediaError::SourceEnded { at }
+                MediaError::SourceEnded {
+                    film: self.item.summary.file.clone(),
+                    at,
+                }
             }
             ServeError::Refused { refusal, retry_after } => {
                 self.note(Refused::encoder(self.clock.now(), &refusal));
@@ -418,9 +462,27 @@ impl Playback {
                     self.seal(EndReason::SourceChanged);
                     return MediaError::Ended(EndReason::SourceChanged);
                 }
-                MediaError::EncoderEnded { ended }
+                self.failed(ended, resource, execution).await
             }
         }
+    }
+
+    async fn failed(
+        &self,
+        ended: Ended,
+        resource: Option<Resource>,
+        execution: Arc<dyn Execution>,
+    ) -> MediaError {
+        // Sampled outside the lock: it is the encoder's own code.
+        let log = execution.observe().log;
+        let failure = Failure::new(self.clock.now(), &self.item.summary.file, ended, &log);
+        let now = self.clock.monotonic();
+        let failure = self.shared().failures.note(resource, failure, now);
+        if failure.rests.is_some() {
+            // Nothing of it is wanted for a while, so its capacity is others'.
+            self.lost(execution).await;
+        }
+        MediaError::Failed(Box::new(failure))
     }
 
     /// Tells the execution, where there is one, and the state machine what the viewer does. Counts as a sign

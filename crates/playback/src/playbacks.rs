@@ -18,7 +18,7 @@ use crate::grant::GrantKeys;
 use crate::lifecycle::{EndReason, LifeLimits, Lifecycle};
 use crate::plan::{Plan, PlanError};
 use crate::playback::{Activity, Dates, Editor, Encoding, Playback, Shared, Task, TaskReport};
-use crate::ports::{Capacity, CapacityRefusal, ItemDetail, Library, LibraryError};
+use crate::ports::{Capacity, CapacityRefusal, ItemDetail, Library, LibraryError, OpenError};
 use crate::works::Works;
 
 /// Messages that wait for one playback's task.
@@ -88,6 +88,9 @@ pub enum CreateError {
     /// The library does not give the item.
     #[error(transparent)]
     Library(#[from] LibraryError),
+    /// Its file is not to be had.
+    #[error(transparent)]
+    Open(#[from] OpenError),
     /// It cannot be played so.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -97,14 +100,23 @@ pub enum CreateError {
     /// The same operation was asked for with another wish.
     #[error("this Idempotency-Key was used for another request")]
     OperationConflict,
+    /// The same operation was asked for before, and what it made has ended since: a repeated request never makes a
+    /// second session.
+    #[error("this Idempotency-Key made session {id}, which has ended, as {reason}")]
+    OperationEnded {
+        /// The session.
+        id: PlaybackId,
+        /// Why it ended.
+        reason: EndReason,
+    },
     /// There are as many playbacks as there may be.
-    #[error("{live} sessions are open, as many as this server keeps: end one")]
+    #[error("{live} sessions are open, as many as this server keeps")]
     TooMany {
         /// How many there are.
         live: usize,
     },
     /// Whoever asks has as many playbacks as one may have; others still get theirs.
-    #[error("{live} sessions are open with this token, as many as one may have: end one")]
+    #[error("{live} sessions are open with this token, as many as one may have")]
     TooManyOfYours {
         /// How many there are.
         live: usize,
@@ -198,7 +210,8 @@ impl Playbacks {
         &self.capacity
     }
 
-    /// Makes a playback for `principal`. The same `operation` with the same wish gives the same playback.
+    /// Makes a playback for `principal`. The same `operation` with the same wish gives the same playback, and once
+    /// that has ended [`CreateError::OperationEnded`], for as long as it is remembered.
     ///
     /// Admission is checked and nothing is reserved (D17). Cancelling makes it or does not; the operation's
     /// key tells.
@@ -237,7 +250,13 @@ impl Playbacks {
         }
         let mut made = entry.made.lock().await;
         if let Some(playback) = made.as_ref().and_then(|id| self.get(id)) {
-            return Ok(playback);
+            return match playback.sealed() {
+                None => Ok(playback),
+                Some(reason) => Err(CreateError::OperationEnded {
+                    id: playback.id.clone(),
+                    reason,
+                }),
+            };
         }
         let playback = self.make(principal, &wish).await;
         match &playback {
@@ -257,6 +276,8 @@ impl Playbacks {
     async fn make(&self, principal: &Principal, wish: &NewPlayback) -> Result<Arc<Playback>, CreateError> {
         let item = Arc::new(self.library.item(wish.item.clone()).await?);
         let (plan, encoding) = self.plan(&item, wish)?;
+        // A film whose disk is not there is refused here, and not by a player that waits for its first segment.
+        drop(self.library.open(&item).await?);
         let id = PlaybackId::random().map_err(|_| CreateError::NoRandomness)?;
         let created_at = self.clock.now();
         let life = (plan.decision.timeline.end().to_duration() + self.limits.margin).min(self.limits.longest);
@@ -352,7 +373,8 @@ impl Playbacks {
             .supports(&making.request)
             .map_err(|unsupported| CreateError::Plan(PlanError::Unsupported(unsupported)))?;
         // What is charged depends on what encodes.
-        let encoding = Encoding::new(making, &*self.encoder);
+        let most_scratch = self.capacity.usage().limit.scratch_mib;
+        let encoding = Encoding::new(making, most_scratch, &*self.encoder);
         self.capacity.admits(encoding.making.units)?;
         Ok((plan, Some(encoding)))
     }

@@ -3,6 +3,7 @@
 //! Each port is small and says what it promises; `node` joins it with whoever keeps the promise. The encoder
 //! is the fourth port and lives in `ether_encoder`, because two crates implement it.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +38,13 @@ pub trait Library: Send + Sync {
     /// [`LibraryError::NoSuchItem`] and [`LibraryError::Unavailable`].
     fn picture(&self, id: ItemId) -> BoxFuture<'_, Result<Option<Picture>, LibraryError>>;
 
+    /// Opens the item's file, as long as it is the one that `item` describes and lies beneath its folder behind
+    /// no link. What opened is closed where the answer is not taken.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    fn open<'a>(&'a self, item: &'a ItemDetail) -> BoxFuture<'a, Result<Arc<File>, OpenError>>;
+
     /// Remembers where the item was left.
     ///
     /// # Errors
@@ -54,11 +62,48 @@ pub trait Library: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LibraryError {
     /// It has no such item, or no longer.
-    #[error("there is no such item")]
-    NoSuchItem,
+    #[error("there is no item {item}")]
+    NoSuchItem {
+        /// What was asked for.
+        item: ItemId,
+    },
     /// It cannot be read or written now; asking again later may help.
     #[error("the library cannot be reached now")]
     Unavailable,
+}
+
+/// Why the file behind an item is not given out. None of them names a path.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// The folder is not there, as an unmounted share is not. Its items are kept.
+    #[error("the folder {folder} is not there now")]
+    FolderMissing {
+        /// The folder's name.
+        folder: String,
+    },
+    /// It is not the file that was promised.
+    #[error("{file} was changed since it was found")]
+    Changed {
+        /// The file's path below its folder.
+        file: String,
+    },
+    /// It is not there, or something else is in its place: a link, for one.
+    #[error("{file} is not there any more")]
+    Gone {
+        /// The file's path below its folder.
+        file: String,
+    },
+    /// It cannot be read.
+    #[error("{file} cannot be read: {reason}")]
+    Unreadable {
+        /// The file's path below its folder.
+        file: String,
+        /// Why, for people.
+        reason: String,
+    },
+    /// Not now.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
 }
 
 /// Which part of the list is asked for.
@@ -98,7 +143,9 @@ pub struct ScanProgress {
 /// How one folder is doing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FolderStatus {
-    /// Its path as the owner gave it.
+    /// What it is called: the end of its path, as much of it as tells it from the others.
+    pub name: String,
+    /// Its path as the owner gave it; for the owner alone.
     pub path: String,
     /// Whether it can be read.
     pub state: FolderState,
@@ -123,7 +170,7 @@ pub enum FolderState {
 pub struct Problem {
     /// The file's path below its folder, made printable.
     pub file: String,
-    /// The folder.
+    /// The folder's name.
     pub folder: String,
     /// Why, for people.
     pub reason: String,
@@ -151,7 +198,7 @@ pub struct ItemSummary {
     pub title: String,
     /// The file's path below its folder, made printable.
     pub file: String,
-    /// The folder.
+    /// The folder's name.
     pub folder: String,
     /// Milliseconds, where known.
     pub duration_ms: Option<u64>,
@@ -262,7 +309,7 @@ pub struct TextBatch {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TextError {
     /// There is no such track.
-    #[error("there is no such subtitle track")]
+    #[error("there is no such subtitle track: GET /ether/api/items/{{id}} lists those that there are")]
     NoSuchTrack,
     /// The track holds pictures.
     #[error(
@@ -270,22 +317,24 @@ pub enum TextError {
     )]
     Pictures,
     /// The track is text that cannot be read here.
-    #[error("subtitles in the format {format} cannot be read here")]
+    #[error(
+        "subtitles in the format {format} cannot be read here: put them beside the film as SRT, WebVTT or ASS"
+    )]
     Unreadable {
         /// The format.
         format: String,
     },
     /// The file is in another state than was found.
-    #[error("the file was changed since the session began")]
+    #[error("the file was changed since the session began: ask for a new one once it was scanned")]
     Changed,
     /// The file is not there any more.
-    #[error("the file is not there any more")]
+    #[error("the file is not there any more: put it back, or mount its disk or share again")]
     Gone,
     /// It could not be read.
-    #[error("the subtitle track could not be read")]
+    #[error("the subtitle track could not be read: it may be damaged, and the film plays without it")]
     Failed,
     /// Not now.
-    #[error("the subtitle track cannot be read now")]
+    #[error("the subtitle track cannot be read now: ask again soon")]
     Unavailable,
 }
 

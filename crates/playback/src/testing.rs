@@ -118,6 +118,8 @@ pub(crate) struct MemoryLibrary {
     pub(crate) positions: Mutex<BTreeMap<ItemId, Position>>,
     pub(crate) scans: AtomicU32,
     pub(crate) broken: std::sync::atomic::AtomicBool,
+    /// Why it opens no file.
+    pub(crate) refuses: Mutex<Option<OpenError>>,
 }
 
 impl MemoryLibrary {
@@ -141,7 +143,7 @@ impl MemoryLibrary {
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned(),
-            folder: "/films".into(),
+            folder: "films".into(),
             duration_ms: facts.duration.map(|d| d.as_millis() as u64),
             width: Some(1280),
             height: Some(720),
@@ -184,13 +186,14 @@ impl Library for MemoryLibrary {
             scanning: false,
             progress: ScanProgress { seen: 1, done: 1 },
             folders: vec![FolderStatus {
+                name: "films".into(),
                 path: "/films".into(),
                 state: FolderState::Ok,
                 reason: None,
             }],
             problems: vec![Problem {
                 file: "notes.txt".into(),
-                folder: "/films".into(),
+                folder: "films".into(),
                 reason: "it is not media".into(),
                 code: "not_media".into(),
             }],
@@ -206,7 +209,7 @@ impl Library for MemoryLibrary {
             .unwrap()
             .get(&id)
             .cloned()
-            .ok_or(LibraryError::NoSuchItem);
+            .ok_or(LibraryError::NoSuchItem { item: id });
         let checked = self.check();
         Box::pin(async { checked.and(found) })
     }
@@ -218,7 +221,7 @@ impl Library for MemoryLibrary {
             .unwrap()
             .get(&id)
             .cloned()
-            .ok_or(LibraryError::NoSuchItem);
+            .ok_or(LibraryError::NoSuchItem { item: id });
         Box::pin(async move {
             Ok(found?.summary.has_picture.then(|| Picture {
                 bytes: Bytes::from_static(b"a picture"),
@@ -229,10 +232,31 @@ impl Library for MemoryLibrary {
 
     fn set_position(&self, id: ItemId, position: Position) -> BoxFuture<'_, Result<(), LibraryError>> {
         let known = self.items.lock().unwrap().contains_key(&id);
+        let missing = id.clone();
         if known {
             self.positions.lock().unwrap().insert(id, position);
         }
-        Box::pin(async move { known.then_some(()).ok_or(LibraryError::NoSuchItem) })
+        Box::pin(async move {
+            known
+                .then_some(())
+                .ok_or(LibraryError::NoSuchItem { item: missing })
+        })
+    }
+
+    fn open<'a>(&'a self, item: &'a ItemDetail) -> BoxFuture<'a, Result<Arc<std::fs::File>, OpenError>> {
+        let file = item.summary.file.clone();
+        let refused = self.refuses.lock().unwrap().clone();
+        let regular = std::fs::symlink_metadata(&item.path).is_ok_and(|meta| meta.is_file());
+        let opened = regular.then(|| std::fs::File::open(&item.path)).ok_or(());
+        let opened = match (refused, opened.and_then(|opened| opened.map_err(|_| ()))) {
+            (Some(error), _) => Err(error),
+            (None, Err(_)) => Err(OpenError::Gone { file }),
+            (None, Ok(opened)) => match part::revision(&opened).unwrap() == item.revision {
+                true => Ok(Arc::new(opened)),
+                false => Err(OpenError::Changed { file }),
+            },
+        };
+        Box::pin(std::future::ready(opened))
     }
 
     fn rescan(&self) -> BoxFuture<'_, Result<(), LibraryError>> {

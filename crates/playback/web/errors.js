@@ -16,6 +16,7 @@ const WORDS = {
   too_many_attempts: ["Too many attempts", "Wait a minute, then try again.", Mend.RETRY],
 
   no_such_item: ["This title is no longer here", "Its file may have been moved or removed since the list was made.", Mend.LIBRARY],
+  folder_missing: ["The folder of this title is not there", "Plug in or mount its disk or share again. Its titles are kept.", Mend.RETRY],
   file_gone: ["The file is gone", "It was moved or removed, or its disk or share is not mounted.", Mend.LIBRARY],
   file_changed: ["The file was replaced", "It was rewritten since this playback began. Start it again to see the new one.", Mend.CONTINUE],
   file_unreadable: ["The file cannot be read", "Check the disk or share that it is on, and who may read it.", Mend.RETRY],
@@ -41,6 +42,7 @@ const WORDS = {
   too_many_sessions: ["Too many playbacks are open", "Close some, or try again in a moment.", Mend.RETRY],
   too_many_of_yours: ["Too many playbacks are open with this sign-in", "Close some of them, on other devices too, then try again.", Mend.RETRY],
   scratch_full: ["The server's disk is full", "Free some space where it keeps its scratch files, then try again.", Mend.CONTINUE],
+  segment_too_large: ["One part of this film is larger than the server's scratch space", "Choose another quality, so that the server encodes it, or start the server with more (--scratch).", Mend.CONTINUE],
   closed: ["The server is about to stop", "It takes no new playbacks. Try again when it is back.", Mend.RETRY],
   encoder_not_started: ["The encoder could not be started", "Check that FFmpeg is installed on the server; its log says more.", Mend.RETRY],
   encoder_failed: ["FFmpeg gave up on this file", "A part of it may be damaged. Going on a little later may get past it.", Mend.CONTINUE],

@@ -248,7 +248,7 @@ export class LibraryView {
   #showFolders(folders) {
     const broken = folders.filter((folder) => folder.state !== "ok");
     byId("folder-notices").replaceChildren(...broken.map((folder) => el("div", { class: "notice", role: "alert" },
-      el("strong", { text: folder.path }),
+      el("strong", { text: folder.path ?? folder.name }),
       el("span", {
         text: folder.state === "missing"
           ? " is not there. Its titles are kept until it comes back: plug in or mount it again."

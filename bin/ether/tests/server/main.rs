@@ -19,6 +19,7 @@ mod kept;
 #[cfg(test)]
 mod ladders;
 #[cfg(test)]
+mod newcomer;
 mod owned;
 #[cfg(test)]
 mod play;

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use ether_encoder::{Ended, Pieces, Revision};
 use ether_media::Ticks;
 use ether_process::OutputPipe;
+use rustix::fs::{Mode, OFlags};
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::oneshot;
 
@@ -38,7 +39,10 @@ impl Source {
     /// Opens it off the async threads: a network mount may take its time.
     pub(super) async fn open(path: PathBuf, promised: Revision) -> Result<Self, Ended> {
         let open = tokio::task::spawn_blocking(move || {
-            let file = File::open(path).map_err(|_| Ended::SourceLost)?;
+            // No link, and no pipe that would be waited for, can have taken its place.
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|_| Ended::SourceLost)?;
+            let file = File::from(file);
             Ok(Self { file, promised })
         });
         let source: Self = open.await.unwrap_or(Err(Ended::SourceLost))?;

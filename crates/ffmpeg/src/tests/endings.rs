@@ -104,10 +104,13 @@ async fn a_segment_that_is_larger_than_scratch_is_an_end_and_not_a_wait() {
     let studio = Studio::open().await;
     let execution = studio.start(&film, COPY, 12 << 20).await;
     for number in [0, 3] {
-        let full = ServeError::Ended {
-            ended: Ended::ScratchFull,
+        let large = ServeError::Ended {
+            ended: Ended::SegmentTooLarge {
+                segment: number,
+                scratch: 12 << 20,
+            },
         };
-        assert_eq!(fetch(&*execution, segment(number)).await, Err(full));
+        assert_eq!(fetch(&*execution, segment(number)).await, Err(large));
     }
     studio.close(execution).await;
 }

@@ -123,6 +123,32 @@ async fn keyframes_that_no_index_names_are_found_in_the_background() {
     world.close(library).await;
 }
 
+/// Each session asks for what is not known of its film; a whole film is not read again for each.
+#[tokio::test]
+async fn keyframes_that_are_not_to_be_had_are_looked_for_once_and_not_for_every_viewer() {
+    let world = World::new().await;
+    world.write("films/stream.ts", TRANSPORT);
+    world.reader.forget_keyframes.store(true, Ordering::SeqCst);
+    world.reader.no_keyframes.store(true, Ordering::SeqCst);
+    let library = world.open().await;
+    let id = items(&library).await.remove(0).id;
+    until(&library, || async {
+        world.reader.searches.load(Ordering::SeqCst) > 0
+    })
+    .await;
+    until(&library, || async { !library.status().chores }).await;
+    for _ in 0..3 {
+        library.detail(&Viewer::owner(), &id).await.unwrap();
+    }
+    // A picture that is made after them is made behind them, so by then they were dealt with.
+    world.write("films/other.mp4", &film(2));
+    rescan(&library).await;
+    until(&library, || all_ready(&library)).await;
+    until(&library, || async { !library.status().chores }).await;
+    assert_eq!(world.reader.searches.load(Ordering::SeqCst), 1);
+    world.close(library).await;
+}
+
 #[tokio::test]
 async fn keyframes_of_a_film_that_changed_meanwhile_are_thrown_away() {
     let world = World::new().await;

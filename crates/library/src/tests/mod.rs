@@ -134,6 +134,10 @@ struct Reader {
     forget_keyframes: AtomicBool,
     /// Fails as a reader does that ran out of time.
     slow: AtomicBool,
+    /// Finds no keyframes, as in films whose container has no times.
+    no_keyframes: AtomicBool,
+    /// How often keyframes were looked for.
+    searches: AtomicUsize,
 }
 
 impl Reader {
@@ -146,6 +150,8 @@ impl Reader {
             held: watch::channel(0).0,
             forget_keyframes: false.into(),
             slow: false.into(),
+            no_keyframes: false.into(),
+            searches: AtomicUsize::new(0),
         }
     }
 
@@ -213,7 +219,11 @@ impl MediaReader for Reader {
         facts: Arc<Facts>,
     ) -> BoxFuture<'_, Result<Keyframes, ChoreFailure>> {
         Box::pin(async move {
+            self.searches.fetch_add(1, Ordering::SeqCst);
             self.pass().await;
+            if self.no_keyframes.load(Ordering::SeqCst) {
+                return Err(ChoreFailure::Never("it holds no times".into()));
+            }
             self.real.keyframes(file, facts).await
         })
     }

@@ -194,6 +194,11 @@ impl Source<'_> {
         if !insisted {
             playable(self.stream, self.video, client, wishes.max_height)?;
         }
+        // What the asker says of the size in the same breath counts: nothing that is asked for is passed over.
+        let height = shown(self.video).1;
+        if let Some(limit) = wishes.max_height.filter(|limit| height > *limit) {
+            return Err(Reason::TooTall { height, limit });
+        }
         let codec = &self.stream.codec;
         let holder = Holder::of(wishes);
         if !holder.pictures(codec) {
@@ -212,7 +217,7 @@ impl Source<'_> {
             return Err(Reason::NoDecoderConfig);
         }
         let rate = self.rate(sound);
-        if let Some(total) = wishes.max_bit_rate.filter(|_| !insisted) {
+        if let Some(total) = wishes.max_bit_rate {
             let limit = total.saturating_sub(sound);
             if rate > limit {
                 return Err(Reason::BitRateTooHigh { rate, limit });

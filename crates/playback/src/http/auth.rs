@@ -55,16 +55,14 @@ impl<T: Read> FromRequest<Arc<App>> for Body<T> {
             biased;
             bytes = Bytes::from_request(request, app) => bytes,
             () = app.clock.sleep(BODY_PATIENCE) => {
-                return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "too_slow", "the request's body did not come"));
+                return Err(ApiError::too_slow());
             }
         };
         let bytes = bytes.map_err(|rejection| match rejection.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => ApiError::new(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "too_large",
-                "a request's body may have 64 KiB",
-            ),
-            _ => ApiError::malformed("the request's body could not be read"),
+            StatusCode::PAYLOAD_TOO_LARGE => ApiError::too_large(),
+            _ => {
+                ApiError::malformed("the request's body broke off; it must be as long as Content-Length says")
+            }
         })?;
         fields::read(&bytes).map(Self)
     }
@@ -98,10 +96,10 @@ pub(crate) fn granted(
     }
     // A genuine grant is proof that the playback was there once.
     let Some(playback) = app.playbacks.get(&grant.playback) else {
-        return Err(ApiError::ended("the session is over"));
+        return Err(ApiError::ended("the session has ended and was forgotten"));
     };
     if let Some(reason) = playback.sealed() {
-        return Err(ApiError::ended(format!("the session has ended: {reason}")));
+        return Err(ApiError::over(reason));
     }
     // Every epoch so far has the same timeline, and its addresses stay good. One that never was is nobody's.
     if grant.epoch > playback.edition().epoch {

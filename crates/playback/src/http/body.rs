@@ -41,14 +41,14 @@ type Reading = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
 impl FileBody {
     /// The bytes of `range`, which lies within the file as it was `promised`.
     pub(crate) fn new(
-        file: File,
+        file: Arc<File>,
         promised: Revision,
         range: Range<u64>,
         disk: Arc<Semaphore>,
         hold: Option<Hold>,
     ) -> Self {
         Self {
-            file: Arc::new(file),
+            file,
             promised,
             range,
             disk,

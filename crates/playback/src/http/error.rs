@@ -1,36 +1,44 @@
 //! Errors as clients see them: one status and one short word for each, all in this place.
+//!
+//! Each says what is wrong with what, and what to do about it. Whoever adds one states its mend too, and a test
+//! walks all of them and holds their words against the published contract.
 
 use std::fmt::Display;
 use std::time::Duration;
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use ether_encoder::{Ended, Unsupported};
-use ether_media::decision::CannotPlay;
+use ether_encoder::{Ended, Resource, Unsupported};
+use ether_media::decision::{CannotPlay, Reason};
 use http::header::{CACHE_CONTROL, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
 
+use super::fields::shown_text;
 use crate::auth::{SignInError, Unauthorized};
 use crate::grant::GrantError;
-use crate::part::OpenError;
+use crate::lifecycle::EndReason;
 use crate::plan::PlanError;
-use crate::playback::{MediaError, capacity_code, encoder_code, ended_words};
+use crate::playback::{Failure, MediaError, capacity_code, encoder_code};
 use crate::playbacks::CreateError;
-use crate::ports::{CapacityRefusal, LibraryError, TokensUnavailable};
+use crate::ports::{CapacityRefusal, LibraryError, OpenError, TokensUnavailable};
 
-/// An error on its way to a client. Its text never holds a path, a token, a grant or an address.
+/// The longest id that the library gives to an item.
+const LONGEST_ID: usize = 32;
+
+/// An error on its way to a client. Its text never holds a path of the machine, a token, a grant or an address.
 #[derive(Debug)]
 pub(crate) struct ApiError {
-    status: StatusCode,
-    code: &'static str,
-    message: String,
+    pub(super) status: StatusCode,
+    pub(super) code: &'static str,
+    pub(super) message: String,
     retry_after: Option<Duration>,
-    fields: Map<String, Value>,
+    pub(super) fields: Map<String, Value>,
 }
 
 impl ApiError {
-    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+    /// An error whose `message` says what is wrong with what, and what mends it.
+    pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
         Self {
             status,
             code,
@@ -38,6 +46,11 @@ impl ApiError {
             retry_after: None,
             fields: Map::new(),
         }
+    }
+
+    /// An error that says `what` is wrong and what mends it.
+    fn told(status: StatusCode, code: &'static str, what: impl Display, mend: impl Display) -> Self {
+        Self::new(status, code, format!("{what}: {mend}"))
     }
 
     pub(crate) fn malformed(message: impl Into<String>) -> Self {
@@ -53,39 +66,182 @@ impl ApiError {
     }
 
     pub(crate) fn no_route() -> Self {
-        Self::new(
+        Self::told(
             StatusCode::NOT_FOUND,
             "not_found",
             "there is nothing at this address",
+            "media is at the addresses that a session and its playlists name, the page at /",
+        )
+    }
+
+    pub(crate) fn method_not_allowed() -> Self {
+        Self::told(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "method_not_allowed",
+            "this address does not take that method",
+            "those that it takes are in the header Allow",
+        )
+    }
+
+    pub(super) fn no_host() -> Self {
+        Self::malformed("the header Host is missing, doubled or no text; a request names exactly one Host")
+            .with("field", "Host")
+            .with("allowed", "one name or address, with or without a port")
+    }
+
+    pub(super) fn foreign_host(host: &str) -> Self {
+        Self::told(
+            StatusCode::MISDIRECTED_REQUEST,
+            "foreign_host",
+            format_args!("this server does not answer to the name {}", shown_text(host)),
+            "start ether with --host NAME, or use the server's address",
+        )
+    }
+
+    pub(super) fn cross_site() -> Self {
+        Self::told(
+            StatusCode::FORBIDDEN,
+            "cross_site",
+            "a page of another site may not do this",
+            "start ether with --origin URL to allow that site",
+        )
+    }
+
+    pub(super) fn too_slow() -> Self {
+        Self::told(
+            StatusCode::REQUEST_TIMEOUT,
+            "too_slow",
+            "the request's body did not come in time",
+            "send as many bytes as Content-Length says, within ten seconds",
+        )
+    }
+
+    pub(super) fn too_large() -> Self {
+        Self::told(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "too_large",
+            "the request's body is too large",
+            "64 KiB are allowed",
+        )
+    }
+
+    /// No item has the id `text`.
+    pub(super) fn no_item(text: &str) -> Self {
+        // Ids are shorter than any token that may have got into their place.
+        let is_id = (1..=LONGEST_ID).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric());
+        let shown = if is_id { text.to_owned() } else { shown_text(text) };
+        Self::told(
+            StatusCode::NOT_FOUND,
+            "no_such_item",
+            format_args!("there is no item {shown}"),
+            "GET /ether/api/library lists the items that there are",
+        )
+    }
+
+    pub(super) fn no_picture() -> Self {
+        Self::told(
+            StatusCode::NOT_FOUND,
+            "no_picture",
+            "there is no picture of this item, and none could be made from its file",
+            "show something in its place; `picture` is null once that is known",
         )
     }
 
     pub(crate) fn no_session() -> Self {
-        Self::new(
+        Self::told(
             StatusCode::NOT_FOUND,
             "no_such_session",
-            "there is no such session",
+            "there is no such session, or it is another viewer's",
+            "ended ones are forgotten after a while; POST /ether/api/sessions makes one",
         )
     }
 
     pub(crate) fn owner_only() -> Self {
-        Self::new(
+        Self::told(
             StatusCode::FORBIDDEN,
             "owner_only",
-            "only the owner's token may do this",
+            "this token is a viewer's, and only the owner's may do this",
+            "the owner's is in the file owner-token in the server's data directory",
+        )
+    }
+
+    pub(super) fn owner_token() -> Self {
+        Self::told(
+            StatusCode::CONFLICT,
+            "owner_token",
+            "the owner's token is a file on the server and cannot be signed out",
+            "forget it on this device; to make it count no more, remove owner-token and start ether again",
         )
     }
 
     pub(crate) fn wrong_scope() -> Self {
-        Self::new(
+        Self::told(
             StatusCode::FORBIDDEN,
             "wrong_scope",
-            "the grant is for something else",
+            "the grant in this address is for another session or for something else of it",
+            "use the addresses as the session and its playlists give them",
         )
     }
 
-    pub(crate) fn ended(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::GONE, "ended", message)
+    /// The session has ended, and not by anything that this server knows the reason of.
+    pub(crate) fn ended(what: impl Display) -> Self {
+        Self::told(
+            StatusCode::GONE,
+            "ended",
+            what,
+            "ask for another with POST /ether/api/sessions, which may begin where this one was left (`offsetMs`)",
+        )
+    }
+
+    pub(super) fn over(reason: EndReason) -> Self {
+        Self::ended(format_args!("the session has ended, as {reason}"))
+    }
+
+    /// Segment `number` of a session that has `segments`.
+    pub(super) fn no_segment(number: u32, segments: usize) -> Self {
+        let last = segments.saturating_sub(1);
+        Self::told(
+            StatusCode::NOT_FOUND,
+            "no_such_segment",
+            format_args!("the presentation ends before segment {number}"),
+            format_args!("its segments are 0 to {last}"),
+        )
+        .with("allowed", format!("0 to {last}"))
+    }
+
+    /// No byte of the range that was asked for exists in `len` bytes.
+    pub(super) fn no_range(len: u64) -> Self {
+        let allowed = match len {
+            0 => "no range at all: it has no bytes".to_owned(),
+            _ => format!("bytes 0 to {}", len - 1),
+        };
+        Self::told(
+            StatusCode::RANGE_NOT_SATISFIABLE,
+            "no_such_range",
+            format_args!("no byte of this range exists in {len} bytes"),
+            format_args!("allowed is {allowed}"),
+        )
+        .with("field", "Range")
+        .with("allowed", allowed)
+    }
+
+    pub(super) fn other_state() -> Self {
+        Self::told(
+            StatusCode::PRECONDITION_FAILED,
+            "other_state",
+            "this is not in the state that If-Match, If-None-Match or If-Unmodified-Since asks for",
+            "the tag of its state is in the header ETag",
+        )
+    }
+
+    /// A defect of the server: `what` did not work.
+    pub(super) fn internal(what: &'static str) -> Self {
+        Self::told(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            what,
+            "that is a defect of the server; its log may say more",
+        )
     }
 
     pub(super) fn retry(mut self, after: Duration) -> Self {
@@ -96,6 +252,19 @@ impl ApiError {
     fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.fields.insert(name.to_owned(), value.into());
         self
+    }
+
+    fn later(code: &'static str, what: impl Display, mend: impl Display, after: Duration) -> Self {
+        Self::told(StatusCode::SERVICE_UNAVAILABLE, code, what, mend).retry(after)
+    }
+
+    fn no_randomness(what: impl Display) -> Self {
+        Self::told(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "no_randomness",
+            what,
+            "see whether the server's process may use getrandom and /dev/urandom",
+        )
     }
 }
 
@@ -127,87 +296,143 @@ impl IntoResponse for ApiError {
 
 impl From<Unauthorized> for ApiError {
     fn from(error: Unauthorized) -> Self {
-        match error {
-            Unauthorized::NoToken => Self::new(StatusCode::UNAUTHORIZED, "unauthorized", error.to_string()),
-            Unauthorized::UnknownToken => {
-                Self::new(StatusCode::UNAUTHORIZED, "token_unknown", error.to_string())
-            }
-            Unauthorized::NoGrant => Self::new(StatusCode::UNAUTHORIZED, "grant_missing", error.to_string()),
-            Unauthorized::Unavailable(inner) => inner.into(),
-        }
+        // Their own words hold the mend.
+        let text = error.to_string();
+        let code = match error {
+            Unauthorized::NoToken => "unauthorized",
+            Unauthorized::UnknownToken => "token_unknown",
+            Unauthorized::NoGrant => "grant_missing",
+            Unauthorized::Unavailable(inner) => return inner.into(),
+        };
+        Self::new(StatusCode::UNAUTHORIZED, code, text)
     }
 }
 
 impl From<TokensUnavailable> for ApiError {
     fn from(error: TokensUnavailable) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", error.to_string())
-            .retry(Duration::from_secs(2))
+        Self::later("unavailable", error, DATABASE, Duration::from_secs(2))
     }
 }
+
+/// What mends a database that does not answer.
+const DATABASE: &str = "ask again soon; if it stays so, the server's log says what its database lacks";
 
 impl From<SignInError> for ApiError {
     fn from(error: SignInError) -> Self {
         let text = error.to_string();
         match error {
             SignInError::WrongCode => Self::new(StatusCode::UNAUTHORIZED, "wrong_code", text),
-            SignInError::TooMany { retry_after } => {
-                Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_attempts", text).retry(retry_after)
-            }
+            SignInError::TooMany { retry_after } => Self::told(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too_many_attempts",
+                text,
+                "wait as long as Retry-After says, or sign in with the owner's token",
+            )
+            .retry(retry_after),
             SignInError::Unavailable(inner) => inner.into(),
-            SignInError::NoRandomness => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "no_randomness", text),
+            SignInError::NoRandomness => Self::no_randomness(text),
         }
     }
 }
 
 impl From<GrantError> for ApiError {
     fn from(error: GrantError) -> Self {
-        let code = match error {
-            GrantError::NotGenuine => "unauthorized",
-            GrantError::Expired => "grant_expired",
+        let (code, mend) = match error {
+            GrantError::NotGenuine => (
+                "unauthorized",
+                "use the addresses as the session and its playlists give them; a session of a server that has lost \
+                 its data directory is to be asked for anew",
+            ),
+            GrantError::Expired => (
+                "grant_expired",
+                "ask for a new session with POST /ether/api/sessions",
+            ),
         };
-        Self::new(StatusCode::UNAUTHORIZED, code, error.to_string())
+        Self::told(StatusCode::UNAUTHORIZED, code, error, mend)
     }
 }
 
 impl From<LibraryError> for ApiError {
     fn from(error: LibraryError) -> Self {
-        let text = error.to_string();
         match error {
-            LibraryError::NoSuchItem => Self::new(StatusCode::NOT_FOUND, "no_such_item", text),
-            LibraryError::Unavailable => {
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", text).retry(Duration::from_secs(2))
-            }
+            LibraryError::NoSuchItem { item } => Self::no_item(item.as_str()),
+            LibraryError::Unavailable => Self::later("unavailable", error, DATABASE, Duration::from_secs(2)),
         }
     }
 }
 
 impl From<CapacityRefusal> for ApiError {
     fn from(refusal: CapacityRefusal) -> Self {
-        Self::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            capacity_code(&refusal),
-            refusal.to_string(),
-        )
-        .retry(refusal.retry_after())
+        let mend = match refusal {
+            CapacityRefusal::Encoders { .. } => {
+                "end a session or ask again soon; --capacity says how much this machine takes"
+            }
+            CapacityRefusal::Scratch { .. } => {
+                "end a session or ask again soon; --scratch says how much there is"
+            }
+            CapacityRefusal::QueueFull { .. } => "ask again soon",
+            CapacityRefusal::Closed => "ask again when it is back",
+            CapacityRefusal::None => "it was started with none; what players show as it is can be watched",
+            CapacityRefusal::Unavailable => "ask again soon; if it stays so, the server's log says more",
+        };
+        Self::later(capacity_code(&refusal), refusal, mend, refusal.retry_after())
     }
 }
 
 impl From<PlanError> for ApiError {
     fn from(error: PlanError) -> Self {
-        let text = error.to_string();
-        let code = match &error {
-            PlanError::CannotPlay(CannotPlay::Nothing) => "nothing_to_play",
-            PlanError::CannotPlay(CannotPlay::NoSuchStream { .. }) => "no_such_stream",
-            PlanError::CannotPlay(CannotPlay::CannotCopy { .. }) => "cannot_copy",
-            PlanError::CannotPlay(CannotPlay::LengthUnknown) => "length_unknown",
-            PlanError::CannotPlay(CannotPlay::Timeline(_)) => "cannot_cut",
-            PlanError::StartPastEnd { .. } => "start_past_end",
-            PlanError::Unsupported(Unsupported::Missing { .. }) => "encoder_lacks",
-            PlanError::Unsupported(_) => "encoder_unsupported",
+        let (code, mend) = match &error {
+            PlanError::CannotPlay(CannotPlay::Nothing) => (
+                "nothing_to_play",
+                "with `audio` -1 a film needs a picture; a file without either is no film",
+            ),
+            PlanError::CannotPlay(CannotPlay::NoSuchStream { .. }) => (
+                "no_such_stream",
+                "GET /ether/api/items/{id} lists the streams that there are",
+            ),
+            PlanError::CannotPlay(CannotPlay::CannotCopy { .. }) => (
+                "cannot_copy",
+                "leave `video` out, and the picture is encoded where it has to be",
+            ),
+            PlanError::CannotPlay(CannotPlay::LengthUnknown) => (
+                "length_unknown",
+                "it may be damaged or still being written; repackaging it (ffmpeg -c copy) mends this",
+            ),
+            PlanError::CannotPlay(CannotPlay::Timeline(_)) => (
+                "cannot_cut",
+                "ask for other `segmentSeconds`, or repackage the file (ffmpeg -c copy)",
+            ),
+            PlanError::StartPastEnd { .. } => ("start_past_end", "ask for an earlier `offsetMs`"),
+            PlanError::Unsupported(Unsupported::Missing { .. }) => (
+                "encoder_lacks",
+                "install an FFmpeg that has it; `ether doctor` lists what is missing",
+            ),
+            PlanError::Unsupported(_) => (
+                "encoder_unsupported",
+                "ask for it in another way: another `video`, `audio`, `subtitle` or `protocol`",
+            ),
         };
-        let answer = Self::new(StatusCode::UNPROCESSABLE_ENTITY, code, text);
+        let answer = Self::told(StatusCode::UNPROCESSABLE_ENTITY, code, &error, mend);
         match error {
-            PlanError::CannotPlay(CannotPlay::CannotCopy { why }) => answer.with("reason", why.code()),
+            PlanError::CannotPlay(CannotPlay::CannotCopy { why }) => {
+                let answer = answer.with("reason", why.code());
+                match why {
+                    Reason::TooTall { height, .. } => answer.with("field", "maxHeight").with(
+                        "allowed",
+                        format!("a whole number from {height}, the picture's height"),
+                    ),
+                    Reason::BitRateTooHigh { rate, .. } => answer.with("field", "maxBitrate").with(
+                        "allowed",
+                        format!(
+                            "a whole number from {rate}, the picture's bit rate, and what the sound takes"
+                        ),
+                    ),
+                    _ => answer,
+                }
+            }
+            PlanError::StartPastEnd { end, .. } => answer
+                .with("field", "offsetMs")
+                .with("allowed", format!("less than {}", end.as_millis())),
             _ => answer,
         }
     }
@@ -218,18 +443,36 @@ impl From<CreateError> for ApiError {
         let text = error.to_string();
         match error {
             CreateError::Library(inner) => inner.into(),
+            CreateError::Open(inner) => inner.into(),
             CreateError::Plan(inner) => inner.into(),
             CreateError::Capacity(inner) => inner.into(),
-            CreateError::OperationConflict => Self::new(StatusCode::CONFLICT, "operation_conflict", text),
-            CreateError::TooMany { .. } => {
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_sessions", text)
-                    .retry(Duration::from_secs(10))
-            }
-            CreateError::TooManyOfYours { .. } => {
-                Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_of_yours", text)
-                    .retry(Duration::from_secs(10))
-            }
-            CreateError::NoRandomness => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "no_randomness", text),
+            CreateError::OperationConflict => Self::told(
+                StatusCode::CONFLICT,
+                "operation_conflict",
+                text,
+                "send the first request again, or a key of its own with this one",
+            ),
+            CreateError::OperationEnded { id, .. } => Self::told(
+                StatusCode::GONE,
+                "ended",
+                text,
+                "a new one needs a new Idempotency-Key",
+            )
+            .with("session", id.as_str()),
+            CreateError::TooMany { .. } => Self::later(
+                "too_many_sessions",
+                text,
+                "end one, or ask again later",
+                Duration::from_secs(10),
+            ),
+            CreateError::TooManyOfYours { .. } => Self::told(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too_many_of_yours",
+                text,
+                "end one, or ask again later",
+            )
+            .retry(Duration::from_secs(10)),
+            CreateError::NoRandomness => Self::no_randomness(text),
         }
     }
 }
@@ -237,40 +480,93 @@ impl From<CreateError> for ApiError {
 impl From<MediaError> for ApiError {
     fn from(error: MediaError) -> Self {
         let text = error.to_string();
-        let unavailable = StatusCode::SERVICE_UNAVAILABLE;
         match error {
-            MediaError::Ended(_) => Self::ended(text),
-            MediaError::NoSuchResource => Self::new(StatusCode::NOT_FOUND, "no_such_segment", text),
-            MediaError::SourceEnded { at } => {
-                Self::new(StatusCode::NOT_FOUND, "source_ended", text).with("endMs", at.as_millis())
+            MediaError::Ended(reason) => Self::over(reason),
+            MediaError::NoSuchResource { resource } => Self::told(
+                StatusCode::NOT_FOUND,
+                "no_such_segment",
+                match resource {
+                    Resource::Segment { number, .. } => {
+                        format!("this session has no segment {number} of this kind")
+                    }
+                    _ => "this session has no such initialization segment".to_owned(),
+                },
+                "its playlists name those that there are",
+            ),
+            MediaError::SourceEnded { at, .. } => Self::told(
+                StatusCode::NOT_FOUND,
+                "source_ended",
+                text,
+                "what is there can be watched; copy the file anew for the rest",
+            )
+            .with("endMs", at.as_millis()),
+            MediaError::NotReady => {
+                Self::later("not_ready", text, "ask again, it comes", Duration::from_secs(1))
             }
-            MediaError::NotReady => Self::new(unavailable, "not_ready", text).retry(Duration::from_secs(1)),
             MediaError::NoCapacity(refusal) => refusal.into(),
-            MediaError::Refused { refusal, retry_after } => {
-                Self::new(unavailable, encoder_code(&refusal), text).retry(retry_after)
-            }
-            MediaError::Start(_) => {
-                Self::new(unavailable, "encoder_not_started", text).retry(Duration::from_secs(2))
-            }
-            MediaError::EncoderEnded { ended } => {
-                let (code, why) = ended_words(&ended);
-                match ended {
-                    // The one that may pass without anybody changing anything about the playback.
-                    Ended::ScratchFull => Self::new(unavailable, code, why).retry(Duration::from_secs(5)),
-                    _ => Self::new(StatusCode::BAD_GATEWAY, code, why),
-                }
-            }
+            MediaError::Refused { refusal, retry_after } => Self::later(
+                encoder_code(&refusal),
+                text,
+                "ask again soon, or end another session",
+                retry_after,
+            ),
+            MediaError::Start(_) => Self::later(
+                "encoder_not_started",
+                text,
+                "ask again soon; `ether doctor` looks for what keeps FFmpeg from starting",
+                Duration::from_secs(2),
+            ),
+            MediaError::Failed(failure) => failed(&failure),
         }
+    }
+}
+
+fn failed(failure: &Failure) -> ApiError {
+    let status = match failure.ended {
+        // May pass without anybody changing anything about the playback.
+        Ended::ScratchFull => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::BAD_GATEWAY,
+    };
+    let answer = ApiError::new(status, failure.code(), failure.to_string())
+        .with("film", failure.film.clone())
+        .with("said", failure.said.clone())
+        .with("times", failure.times);
+    match (failure.rests, &failure.ended) {
+        (Some(rests), _) => answer.retry(rests),
+        (None, Ended::ScratchFull) => answer.retry(Duration::from_secs(5)),
+        (None, _) => answer,
     }
 }
 
 impl From<OpenError> for ApiError {
     fn from(error: OpenError) -> Self {
-        let text = error.to_string();
-        match error {
-            OpenError::Changed => Self::new(StatusCode::NOT_FOUND, "file_changed", text),
-            OpenError::Gone => Self::new(StatusCode::NOT_FOUND, "file_gone", text),
-            OpenError::Unreadable(_) => Self::new(StatusCode::BAD_GATEWAY, "file_unreadable", text),
-        }
+        let (status, code, mend) = match &error {
+            OpenError::FolderMissing { .. } => (
+                StatusCode::NOT_FOUND,
+                "folder_missing",
+                "mount its disk or share again; its items are kept",
+            ),
+            OpenError::Changed { .. } => (
+                StatusCode::NOT_FOUND,
+                "file_changed",
+                "take the new address from GET /ether/api/items/{id} once it was scanned",
+            ),
+            OpenError::Gone { .. } => (
+                StatusCode::NOT_FOUND,
+                "file_gone",
+                "put it back, or scan the folders (POST /ether/api/library/scan) to have it forgotten; what is \
+                 behind a link is not served",
+            ),
+            OpenError::Unreadable { .. } => (
+                StatusCode::BAD_GATEWAY,
+                "file_unreadable",
+                "see that its disk answers and that the server's user may read it",
+            ),
+            OpenError::Library(inner) => return inner.clone().into(),
+        };
+        Self::told(status, code, &error, mend)
     }
 }
+
+#[cfg(test)]
+mod tests;

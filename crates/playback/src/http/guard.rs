@@ -133,27 +133,19 @@ fn admit(app: &App, request: &Request, origin_allowed: bool) -> Result<(), ApiEr
         _ => None,
     };
     let Some(host) = host else {
-        return Err(ApiError::malformed("a request names exactly one Host"));
+        return Err(ApiError::no_host());
     };
     // An absolute address takes the place of the Host header; neither may be foreign.
     let named = request.uri().authority().map(|authority| authority.as_str());
     if !app.hosts.answers_to(host, local) || !named.is_none_or(|named| app.hosts.answers_to(named, local)) {
-        return Err(ApiError::new(
-            StatusCode::MISDIRECTED_REQUEST,
-            "foreign_host",
-            "this server does not answer to that name: start ether with --host NAME, or use the server's address",
-        ));
+        return Err(ApiError::foreign_host(named.unwrap_or(host)));
     }
     if !decent(request.uri()) {
         return Err(ApiError::no_route());
     }
     let changes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     if changes && !origin_allowed && !from_here(request.headers(), host) {
-        return Err(ApiError::new(
-            StatusCode::FORBIDDEN,
-            "cross_site",
-            "a page of another site may not do this: start ether with --origin URL to allow that site",
-        ));
+        return Err(ApiError::cross_site());
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use super::error::ApiError;
 use super::fields::{Fields, Read, shown_text};
 use super::resource::{Keep, in_memory};
 use super::view;
-use crate::ports::{LibraryError, Page, Position};
+use crate::ports::{Page, Position};
 
 /// Items on a page when nobody says how many, and at most.
 const PAGE: usize = 10_000;
@@ -25,7 +25,7 @@ const LONGEST_MS: u64 = 7 * 24 * 3_600_000;
 
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    Known(_): Known,
+    Known(principal): Known,
     RawQuery(query): RawQuery,
     method: Method,
     headers: HeaderMap,
@@ -33,7 +33,8 @@ pub(super) async fn list(
     let page = page(query.as_deref())?;
     let limit = page.limit;
     let listing = app.library.list(page).await?;
-    let body = serde_json::to_vec(&view::listing(&listing, limit)).map_err(|_| view::unwritable())?;
+    let view = view::listing(&listing, limit, principal.is_owner());
+    let body = serde_json::to_vec(&view).map_err(|_| view::unwritable())?;
     Ok(in_memory(
         &method,
         &headers,
@@ -77,7 +78,7 @@ pub(super) async fn scan(State(app): State<Arc<App>>, _: Owner) -> Result<Respon
 }
 
 fn item_id(text: &str) -> Result<ItemId, ApiError> {
-    ItemId::new(text).map_err(|_| LibraryError::NoSuchItem.into())
+    ItemId::new(text).map_err(|_| ApiError::no_item(text))
 }
 
 pub(super) async fn item(
@@ -97,13 +98,7 @@ pub(super) async fn picture(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let picture = app.library.picture(item_id(&id)?).await?;
-    let picture = picture.ok_or_else(|| {
-        ApiError::new(
-            StatusCode::NOT_FOUND,
-            "no_picture",
-            "there is no picture of this item",
-        )
-    })?;
+    let picture = picture.ok_or_else(ApiError::no_picture)?;
     Ok(in_memory(
         &method,
         &headers,

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use ether_encoder::{Representation, Resource as Output, Served};
 use http::header::{ACCEPT_RANGES, CACHE_CONTROL, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method};
 
 use super::App;
 use super::auth::{grant_of, granted};
@@ -119,11 +119,7 @@ pub(super) async fn resource(
         Named::Init => Output::Init { representation },
         // Past the end there never is one: no encoder is asked about it.
         Named::Segment(number) if usize::try_from(number).is_ok_and(|n| n >= plan.segments()) => {
-            return Err(ApiError::new(
-                StatusCode::NOT_FOUND,
-                "no_such_segment",
-                "the presentation ends before this segment",
-            ));
+            return Err(ApiError::no_segment(number, plan.segments()));
         }
         Named::Segment(number) => Output::Segment {
             representation,

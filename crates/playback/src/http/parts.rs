@@ -7,7 +7,7 @@ use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
 use ether_types::ItemId;
 use http::header::CONTENT_DISPOSITION;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method};
 
 use super::App;
 use super::auth::{grant_of, granted};
@@ -16,8 +16,8 @@ use super::error::ApiError;
 use super::range::Entity;
 use super::resource::{Keep, Resource, set};
 use crate::grant::GrantScope;
-use crate::part::{self, OpenError, Part};
-use crate::ports::LibraryError;
+use crate::part::{self, Part};
+use crate::ports::OpenError;
 
 pub(super) async fn file(
     State(app): State<Arc<App>>,
@@ -37,23 +37,17 @@ pub(super) async fn file(
         }
         None => {
             app.auth.principal(&headers).await?;
-            let id = ItemId::new(&item).map_err(|_| LibraryError::NoSuchItem)?;
+            let id = ItemId::new(&item).map_err(|_| ApiError::no_item(&item))?;
             (Arc::new(app.library.item(id).await?), None)
         }
     };
     let part = Part::of(&detail);
     if part.stamp != stamp {
-        return Err(OpenError::Changed.into());
+        let file = detail.summary.file.clone();
+        return Err(OpenError::Changed { file }.into());
     }
-    let (path, revision) = (detail.path.clone(), detail.revision);
-    let opened = tokio::task::spawn_blocking(move || part::open(&path, &revision)).await;
-    let file = opened.map_err(|_| {
-        ApiError::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "internal",
-            "the file could not be opened",
-        )
-    })??;
+    let revision = detail.revision;
+    let file = app.library.open(&detail).await?;
     let resource = Resource {
         entity: Entity {
             len: revision.size,

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use axum::body::Body;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName,
@@ -12,6 +12,7 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use sha2::{Digest, Sha256};
 
+use super::error::ApiError;
 use super::range::{Answer, Entity, answer, http_date};
 
 /// How long the answer may be kept by whoever gets it.
@@ -53,6 +54,11 @@ impl Resource<'_> {
     ) -> Response {
         let len = self.entity.len;
         let answered = answer(method, headers, &self.entity);
+        let refused = match answered {
+            Answer::PreconditionFailed => Some(ApiError::other_state()),
+            Answer::Unsatisfiable => Some(ApiError::no_range(len)),
+            Answer::Full | Answer::Partial(_) | Answer::NotModified => None,
+        };
         let (status, range) = match answered {
             Answer::Full => (StatusCode::OK, Some(0..len)),
             Answer::Partial(range) => (StatusCode::PARTIAL_CONTENT, Some(range)),
@@ -69,7 +75,13 @@ impl Resource<'_> {
         }
         if status == StatusCode::RANGE_NOT_SATISFIABLE {
             set(&mut out, CONTENT_RANGE, &format!("bytes */{len}"));
-            out.insert(CACHE_CONTROL, Keep::Never.header());
+        }
+        if let Some(refused) = refused {
+            let mut response = refused.into_response();
+            // What describes the error and its body wins over what describes the resource.
+            out.remove(CACHE_CONTROL);
+            response.headers_mut().extend(out);
+            return response;
         }
         let content = match range {
             Some(range) => {

@@ -26,7 +26,7 @@ use crate::auth::Principal;
 use crate::lifecycle::{EndReason, ViewerState};
 use crate::playback::Playback;
 use crate::playbacks::NewPlayback;
-use crate::ports::{LibraryError, Position};
+use crate::ports::Position;
 
 /// Entries that a player may list of each kind, and their length.
 const MOST_LISTED: usize = 64;
@@ -71,7 +71,7 @@ pub(super) async fn create(
 impl Read for NewPlayback {
     fn read(fields: &Fields<'_>) -> Result<Self, ApiError> {
         let item = fields.needed("item", fields.text("item")?, "the id of an item")?;
-        let item = ItemId::new(item).map_err(|_| LibraryError::NoSuchItem)?;
+        let item = ItemId::new(item).map_err(|_| ApiError::no_item(item))?;
         let defaults = Wishes::default();
         let segments = fields.choice(
             "container",
@@ -238,7 +238,7 @@ pub(super) async fn state(
     let playback = find(&app, &id, &principal)?;
     let StateBody { viewer, position_ms } = body;
     if let (Some(reason), Some(_)) = (playback.sealed(), viewer) {
-        return Err(ApiError::ended(format!("the session has ended: {reason}")));
+        return Err(ApiError::over(reason));
     }
     match viewer {
         Some(viewer) => playback.viewer(viewer).await,

@@ -45,10 +45,6 @@ pub(super) async fn sign_out(
             app.auth.sign_out(viewer).await?;
             Ok(StatusCode::NO_CONTENT)
         }
-        Principal::Owner => Err(ApiError::new(
-            StatusCode::CONFLICT,
-            "owner_token",
-            "the owner's token is a file on the server and cannot be signed out",
-        )),
+        Principal::Owner => Err(ApiError::owner_token()),
     }
 }

@@ -3,6 +3,7 @@
 mod access;
 mod bed;
 mod devices;
+mod failures;
 mod files;
 mod media;
 mod openapi;

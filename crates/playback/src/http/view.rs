@@ -2,7 +2,6 @@
 
 use ether_media::decision::{AudioAction, AudioDecision, Decision, Mode, Reason, VideoAction, VideoDecision};
 use ether_media::{Container, MasteringKind, Stream, StreamKind};
-use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -11,7 +10,7 @@ use super::error::ApiError;
 use super::subtitles;
 use crate::part::Part;
 use crate::playback::Playback;
-use crate::ports::{FolderStatus, ItemDetail, ItemSummary, Listing, Problem, ScanProgress};
+use crate::ports::{FolderState, FolderStatus, ItemDetail, ItemSummary, Listing, Problem, ScanProgress};
 
 /// One item of a list.
 #[derive(Serialize)]
@@ -29,19 +28,43 @@ pub(super) struct ListingView<'a> {
     next: Option<&'a str>,
     scanning: bool,
     progress: ScanProgress,
-    folders: &'a [FolderStatus],
+    folders: Vec<FolderView<'a>>,
     problems: &'a [Problem],
 }
 
-pub(super) fn listing(listing: &Listing, limit: usize) -> ListingView<'_> {
+/// How a folder is doing. Where it lies on the server's disks is the owner's alone to know.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FolderView<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<&'a str>,
+    state: FolderState,
+    reason: Option<&'a str>,
+}
+
+pub(super) fn listing(listing: &Listing, limit: usize, owner: bool) -> ListingView<'_> {
     let full = listing.items.len() >= limit;
     ListingView {
         items: listing.items.iter().map(summary).collect(),
         next: listing.items.last().filter(|_| full).map(|item| item.id.as_str()),
         scanning: listing.scanning,
         progress: listing.progress,
-        folders: &listing.folders,
+        folders: listing
+            .folders
+            .iter()
+            .map(|status| folder(status, owner))
+            .collect(),
         problems: &listing.problems,
+    }
+}
+
+fn folder(status: &FolderStatus, owner: bool) -> FolderView<'_> {
+    FolderView {
+        name: &status.name,
+        path: owner.then_some(&*status.path),
+        state: status.state,
+        reason: status.reason.as_deref(),
     }
 }
 
@@ -54,11 +77,7 @@ fn summary(summary: &ItemSummary) -> ItemView<'_> {
 
 /// Writing JSON of our own types cannot fail; this is what a client would be told if it did.
 pub(super) fn unwritable() -> ApiError {
-    ApiError::new(
-        StatusCode::INTERNAL_SERVER_ERROR,
-        "internal",
-        "the answer could not be written",
-    )
+    ApiError::internal("the answer could not be written")
 }
 
 pub(super) fn item(detail: &ItemDetail) -> Value {
@@ -200,6 +219,7 @@ pub(super) fn session(playback: &Playback) -> Value {
         "unproved": report.unproved,
         "encoding": report.encoding,
         "encoder": report.encoder,
+        "failure": report.failure,
         "refusals": report.refusals,
         "ended": ended,
         "log": report.log,

@@ -21,6 +21,8 @@ pub(crate) struct Encoding {
     pub(crate) making: Making,
     /// What is made from what, where others may share it.
     pub(crate) identity: Option<Identity>,
+    /// MiB of scratch that the server has for everything.
+    most_scratch: u32,
     choice: Choice,
     fallbacks: Vec<Fallback>,
     /// The entity tags of the initialization segments of pictures that players have, by their representation.
@@ -66,10 +68,11 @@ pub struct EncodingView {
 }
 
 impl Encoding {
-    /// Lets `encoder` choose what encodes `making`.
-    pub(crate) fn new(making: Making, encoder: &dyn Encoder) -> Self {
+    /// Lets `encoder` choose what encodes `making`, on a server that has `most_scratch` MiB of scratch.
+    pub(crate) fn new(making: Making, most_scratch: u32, encoder: &dyn Encoder) -> Self {
         let mut encoding = Self {
             identity: None,
+            most_scratch,
             choice: Choice::default(),
             fallbacks: Vec::new(),
             given: BTreeMap::new(),
@@ -86,6 +89,14 @@ impl Encoding {
         }
         self.making.units = self.making.costs.units(self.choice.share);
         self.identity = Identity::of(&self.making);
+    }
+
+    /// Books four times the scratch for what is begun next; false where the server has no more than was booked.
+    pub(crate) fn book_more(&mut self) -> bool {
+        let booked = self.making.units.scratch_mib;
+        let more = booked.saturating_mul(4).min(self.most_scratch);
+        self.making.units.scratch_mib = more.max(booked);
+        more > booked
     }
 
     /// A player got the initialization segment of `representation` with this entity tag.

@@ -6,6 +6,7 @@ use ether_encoder::{EncoderState, Ended, Observation, Refusal};
 use ether_types::Timestamp;
 use serde::Serialize;
 
+use super::failure::{EndedWords, plain};
 use super::{Encoding, EncodingView, Playback};
 use crate::lifecycle::{EndReason, Slot, ViewerState};
 use crate::ports::{CapacityRefusal, Units};
@@ -68,8 +69,8 @@ impl Refused {
     }
 
     pub(super) fn ended(at: Timestamp, ended: &Ended) -> Self {
-        let (code, message) = ended_words(ended);
-        Self::new(at, code, message)
+        let words = EndedWords::of(ended);
+        Self::new(at, words.code, words.to_string())
     }
 }
 
@@ -95,49 +96,18 @@ pub(crate) fn encoder_code(refusal: &Refusal) -> &'static str {
     }
 }
 
-/// How an encoder's end is told to programs and to people.
-pub(crate) fn ended_words(ended: &Ended) -> (&'static str, String) {
-    match ended {
-        Ended::Complete => ("complete", "the encoder made everything".into()),
-        Ended::SourceTruncated { at } => (
-            "source_truncated",
-            format!("the file ends at {at} s: it is shorter than it says"),
-        ),
-        Ended::SourceChanged => (
-            "source_changed",
-            "the file was replaced or rewritten while it was played".into(),
-        ),
-        Ended::SourceLost => ("source_lost", "the file can no longer be read".into()),
-        Ended::ScratchFull => (
-            "scratch_full",
-            "the disk that holds scratch files is full: free some space".into(),
-        ),
-        Ended::BoundViolated { segment } => (
-            "bound_violated",
-            format!("the encoder did not start segment {segment} where it was to start"),
-        ),
-        Ended::ConfigurationChanged => (
-            "configuration_changed",
-            "the encoder's configuration is no longer the one that the player has".into(),
-        ),
-        Ended::Unreadable => (
-            "output_unreadable",
-            "the encoder's output cannot be understood".into(),
-        ),
-        Ended::Stalled => (
-            "stalled",
-            "the encoder made nothing for too long and was ended".into(),
-        ),
-        Ended::Failed { status, signal } => (
-            "encoder_failed",
-            match (status, signal) {
-                (Some(status), _) => format!("the encoder failed with exit status {status}"),
-                (None, Some(signal)) => format!("the encoder was ended by signal {signal}"),
-                (None, None) => "the encoder failed".into(),
-            },
-        ),
-        Ended::Stopped => ("stopped", "the encoder was told to end".into()),
-    }
+/// An encoder's failure as the last request met with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FailureView {
+    /// When.
+    pub at: Timestamp,
+    /// A short word for programs.
+    pub code: &'static str,
+    /// What failed, why, and what happens next, for people.
+    pub message: String,
+    /// How often in a row making this part of the film failed.
+    pub times: u32,
 }
 
 /// Where a playback stands, in the words of the API.
@@ -150,6 +120,8 @@ pub enum Stage {
     Waiting,
     /// An execution serves.
     Running,
+    /// The newest request for media was answered with the failure of an encoder, and none was served since.
+    Failed,
     /// It has ended; its encoder's end may still await proof.
     Ended,
 }
@@ -173,6 +145,8 @@ pub struct Report {
     pub encoding: Option<EncodingView>,
     /// The newest sample of its encoder, where it had one.
     pub encoder: Option<Sample>,
+    /// The failure that the newest request for media met with; absent once media was served again.
+    pub failure: Option<FailureView>,
     /// What was refused or went wrong, newest last.
     pub refusals: Vec<Refused>,
     /// The encoder's last words, newest last.
@@ -239,8 +213,11 @@ impl Sample {
             scratch_used: observation.scratch_used,
             scratch_limit: observation.scratch_limit,
             ended: observation.ended.as_ref().map(|ended| {
-                let (code, message) = ended_words(ended);
-                EndedView { code, message }
+                let words = EndedWords::of(ended);
+                EndedView {
+                    code: words.code,
+                    message: words.to_string(),
+                }
             }),
         }
     }
@@ -253,6 +230,7 @@ impl Playback {
             let shared = self.shared();
             let stage = match (shared.sealed, shared.slot) {
                 (Some(_), _) => Stage::Ended,
+                (None, _) if shared.failures.newest().is_some() => Stage::Failed,
                 (None, None | Some(Slot::Empty)) => Stage::Idle,
                 (None, Some(Slot::Live)) => Stage::Running,
                 (None, Some(Slot::Succeeding | Slot::Reserving | Slot::Starting)) => Stage::Waiting,
@@ -266,6 +244,12 @@ impl Playback {
                 unproved: shared.unproved,
                 encoding: shared.encoding.as_ref().map(Encoding::view),
                 encoder: None,
+                failure: shared.failures.newest().map(|failure| FailureView {
+                    at: failure.at,
+                    code: failure.code(),
+                    message: failure.to_string(),
+                    times: failure.times,
+                }),
                 refusals: shared.refusals.0.iter().cloned().collect(),
                 log: Vec::new(),
             };
@@ -276,7 +260,7 @@ impl Playback {
         let observation = work.map(|work| work.execution.observe()).or(last);
         if let Some(observation) = observation {
             report.encoder = Some(Sample::of(&observation));
-            report.log = observation.log;
+            report.log = observation.log.iter().map(|line| plain(line)).collect();
         }
         report
     }

@@ -42,6 +42,7 @@ impl Playback {
     /// [`MediaError`], as of [`Playback::media`].
     pub(crate) async fn show(this: &Arc<Self>, patience: Duration) -> Result<Show, MediaError> {
         let until = this.clock.monotonic().saturating_add(patience);
+        this.rests(None)?;
         for attempt in 0..REBUILDS {
             let execution = this.execution(until, attempt == 0).await?;
             let lease = Lease {
@@ -50,6 +51,7 @@ impl Playback {
             };
             match execution.stream().await {
                 Ok(stream) => {
+                    this.shared().failures.served(None);
                     return Ok(Show {
                         stream,
                         _lease: lease,
@@ -61,7 +63,7 @@ impl Playback {
                 Err(ServeError::Refused { refusal, .. }) if this.falls_back(&execution, &refusal) => {
                     this.lost(execution).await;
                 }
-                Err(error) => return Err(this.explain(error)),
+                Err(error) => return Err(this.explain(error, None, execution).await),
             }
         }
         Err(MediaError::NotReady)

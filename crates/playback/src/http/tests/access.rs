@@ -8,6 +8,25 @@ use super::bed::{Bed, FILM, NOW, OWNER, Socket, resource};
 use crate::grant::{Grant, GrantKey, GrantKeys, GrantScope, Surface};
 
 #[tokio::test]
+async fn where_folders_lie_is_the_owners_alone_to_know() {
+    let bed = Bed::new().await;
+    let owners = bed.owner("GET", "/ether/api/library", "").await;
+    assert_eq!(owners.json()["folders"][0]["path"], "/films");
+    let token = format!("Bearer {}", bed.viewer().await);
+    let headers = [("Authorization", token.as_str())];
+    for target in ["/ether/api/library", "/ether/api/items/film0"] {
+        let seen = bed.send("GET", target, &headers, "").await;
+        assert_eq!(seen.status.as_u16(), 200);
+        assert!(!seen.text().contains("/films"), "{}", seen.text());
+    }
+    let seen = bed.send("GET", "/ether/api/library", &headers, "").await.json();
+    assert_eq!(
+        (&seen["folders"][0]["name"], &seen["items"][0]["folder"]),
+        (&"films".into(), &"films".into())
+    );
+}
+
+#[tokio::test]
 async fn strangers_get_the_same_answer_for_what_is_there_and_what_is_not() {
     let bed = Bed::new().await;
     let session = bed.session("").await;

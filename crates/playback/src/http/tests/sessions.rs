@@ -6,7 +6,75 @@ use ether_encoder::Unsupported;
 use ether_media::{Codec, Color};
 
 use super::bed::{Bed, FILM, OWNER};
+use crate::ports::OpenError;
 use crate::testing::{facts, film_picture};
+
+#[tokio::test]
+async fn a_key_whose_session_has_ended_makes_no_second_one_and_gives_no_dead_address() {
+    let bed = Bed::new().await;
+    let token = format!("Bearer {OWNER}");
+    let keyed = [("Authorization", token.as_str()), ("Idempotency-Key", "once")];
+    let wish = format!("{{\"item\":\"{FILM}\"}}");
+    let first = bed.send("POST", "/ether/api/sessions", &keyed, &wish).await;
+    let again = bed.send("POST", "/ether/api/sessions", &keyed, &wish).await;
+    assert_eq!(first.json()["id"], again.json()["id"]);
+    let id = first.json()["id"].as_str().unwrap().to_owned();
+    bed.owner("DELETE", &format!("/ether/api/sessions/{id}"), "")
+        .await;
+    let late = bed.send("POST", "/ether/api/sessions", &keyed, &wish).await;
+    assert_eq!((late.status.as_u16(), late.code()), (410, "ended".to_owned()));
+    assert_eq!(late.json()["session"], id);
+    assert!(
+        late.json()["message"]
+            .as_str()
+            .unwrap()
+            .contains("new Idempotency-Key")
+    );
+    let all = bed.owner("GET", "/ether/api/sessions", "").await.json();
+    assert_eq!(all["sessions"].as_array().unwrap().len(), 1, "nothing was made");
+}
+
+#[tokio::test]
+async fn a_film_in_a_folder_that_is_not_there_is_refused_with_the_folders_name() {
+    let bed = Bed::new().await;
+    *bed.library.refuses.lock().unwrap() = Some(OpenError::FolderMissing {
+        folder: "Films".into(),
+    });
+    let wish = format!("{{\"item\":\"{FILM}\"}}");
+    let refused = bed.owner("POST", "/ether/api/sessions", &wish).await;
+    assert_eq!(
+        (refused.status.as_u16(), refused.code()),
+        (404, "folder_missing".to_owned())
+    );
+    let told = refused.json()["message"].as_str().unwrap().to_owned();
+    assert!(told.contains("Films") && told.contains("mount"), "{told}");
+}
+
+#[tokio::test]
+async fn a_copy_is_refused_where_it_would_be_larger_than_was_asked_for() {
+    let bed = Bed::new().await;
+    for (wish, field, allowed) in [
+        (r#""video":"copy","maxHeight":719"#, "maxHeight", "from 720"),
+        (r#""video":"copy","maxBitrate":64000"#, "maxBitrate", "from "),
+    ] {
+        let wish = format!("{{\"item\":\"{FILM}\",{wish}}}");
+        let refused = bed.owner("POST", "/ether/api/sessions", &wish).await;
+        assert_eq!(
+            (refused.status.as_u16(), refused.code()),
+            (422, "cannot_copy".to_owned())
+        );
+        let refused = refused.json();
+        assert_eq!(refused["field"], field);
+        assert!(
+            refused["allowed"].as_str().unwrap().contains(allowed),
+            "{refused}"
+        );
+    }
+    let copied = bed.session(r#""video":"copy","maxHeight":720"#).await;
+    assert_eq!(copied["decision"]["video"]["action"], "copy");
+    let encoded = bed.session(r#""maxHeight":719"#).await;
+    assert_eq!(encoded["decision"]["video"]["action"], "encode");
+}
 
 #[tokio::test]
 async fn a_session_says_what_is_done_and_why() {
