@@ -265,6 +265,18 @@ pub fn check_deadline(deadline: Timestamp) -> Result<Timestamp, Invalid> {
     }
 }
 
+/// Checks that a clock epoch has a successor.
+///
+/// # Errors
+/// [`Invalid`].
+pub fn check_epoch(epoch: u64) -> Result<u64, Invalid> {
+    if epoch < i64::MAX.unsigned_abs() {
+        Ok(epoch)
+    } else {
+        Err(Invalid::new("clock epoch", "0 to 9223372036854775806", epoch))
+    }
+}
+
 /// The generations that have a successor.
 const EXPECTED: &str = "0 to 9223372036854775806";
 

@@ -8,7 +8,8 @@ use ether_types::{BootId, ClusterId, Fence, NodeId, SessionId, Timestamp};
 
 use crate::bounds::{EvidenceBody, Invalid, Quota};
 use crate::command::{
-    Command, Reserve, ReserveRequest, SetPool, SetTarget, check_deadline, check_fence, check_target,
+    Command, Reserve, ReserveRequest, SetPool, SetTarget, check_deadline, check_epoch, check_fence,
+    check_target,
 };
 use crate::decide::settled;
 use crate::error::{Cause, LedgerError, OpenError, Retirement, UnknownOutcome, Unproven};
@@ -273,8 +274,10 @@ impl Ledger {
     /// clock says now, so that nothing comes back to life and nothing keeps a deadline that was never meant.
     ///
     /// # Errors
-    /// [`LedgerError`]; after an unknown outcome, the same call again settles it.
+    /// [`LedgerError`]; [`Invalid`] for an epoch that has no successor. After an unknown outcome, the same call again
+    /// settles it.
     pub async fn rebase_clock(&self, epoch: u64) -> Result<Rebased, LedgerError> {
+        let epoch = check_epoch(epoch)?;
         match self.one(Command::Rebase { epoch }).await? {
             Outcome::Rebase(rebased) => Ok(rebased),
             other => Err(mixed_up(&other)),
@@ -409,6 +412,23 @@ impl Ledger {
     #[cfg(test)]
     pub(crate) fn forget_clock(&self) {
         self.queue.latest.forget();
+    }
+
+    /// Groups of at most `limit` commands, as after some that did not end within the bound.
+    #[cfg(test)]
+    pub(crate) fn limit_groups(&self, limit: usize) {
+        self.queue.limit_to(limit);
+    }
+
+    /// Whether commands wait or are under way.
+    #[cfg(test)]
+    pub(crate) fn is_serving(&self) -> bool {
+        self.queue.is_served()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn group_limit(&self) -> usize {
+        self.queue.limit()
     }
 
     #[cfg(test)]

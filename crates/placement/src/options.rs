@@ -30,11 +30,15 @@ pub struct Options {
     /// The longest that a retirement verifier may take: over zero, at most 1 min.
     pub verify_timeout: Duration,
     /// How far the database's clock may stand behind the latest instant that the ledger acted on before nothing
-    /// is granted or renewed any more: at most 1 min. Deadlines may be too far ahead by as much.
+    /// is granted or renewed any more: 1 ms to 1 min in whole microseconds. Deadlines may be too far ahead by as
+    /// much.
     pub clock_skew: Duration,
 }
 
 impl Options {
+    /// The least [`Options::clock_skew`]: no two readings of a clock may be held to less.
+    const LEAST_SKEW: Duration = Duration::from_millis(1);
+
     /// Settings with the defaults for everything but the identities.
     pub fn new(cluster: ClusterId, node: NodeId, boot: BootId) -> Self {
         Self {
@@ -77,9 +81,13 @@ impl Options {
                 ));
             }
         }
-        if self.clock_skew > MINUTE {
-            let value = format!("{:?}", self.clock_skew);
-            return Err(Invalid::new("clock skew", "at most 1 min", value));
+        let skew = self.clock_skew;
+        if skew < Self::LEAST_SKEW || skew > MINUTE || !whole(skew) {
+            return Err(Invalid::new(
+                "clock skew",
+                "1 ms to 1 min in whole microseconds",
+                format!("{skew:?}"),
+            ));
         }
         Ok(())
     }

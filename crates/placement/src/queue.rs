@@ -74,6 +74,11 @@ impl Latest {
         at
     }
 
+    /// The latest instant up to now, and its epoch.
+    fn so_far(&self) -> Option<(u64, Timestamp)> {
+        *self.lock()
+    }
+
     /// As [`Latest::at`], for what judges nothing.
     pub(crate) fn peek(&self, epoch: u64, read: Timestamp) -> Timestamp {
         since(*self.lock(), epoch, read)
@@ -105,6 +110,16 @@ struct Line {
 }
 
 impl Queue {
+    #[cfg(test)]
+    pub(crate) fn is_served(&self) -> bool {
+        self.lock().served
+    }
+
+    #[cfg(test)]
+    pub(crate) fn limit_to(&self, limit: usize) {
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
     pub(crate) fn new(tables: Tables, own: Own, bound: Bound) -> Arc<Self> {
         Arc::new(Self {
             tables,
@@ -133,8 +148,12 @@ impl Queue {
         }
     }
 
-    /// Makes groups smaller than one of `size`, which did not end within its bound.
+    /// Makes groups smaller than one of `size`, which did not end within its bound. Of a single command that says
+    /// nothing about groups.
     fn too_large(&self, size: usize) {
+        if size < 2 {
+            return;
+        }
         self.limit.fetch_min((size / 2).max(1), Ordering::Relaxed);
     }
 
@@ -224,6 +243,14 @@ impl Queue {
         // What is still to be tried, the first commands last.
         let mut parts = Part::of(commands, self.limit());
         while let Some(part) = parts.pop() {
+            if deadline.left().is_zero() {
+                // Nobody waits for these any more, and the database has enough to do.
+                let late = Arc::new(Fault::Store(StoreError::Timeout(deadline.bound())));
+                for place in part.places {
+                    answers[place] = Some(Err(Arc::clone(&late)));
+                }
+                continue;
+            }
             let writes = Arc::<Mutex<Vec<Writes>>>::default();
             let fault = match self.transaction(&part, &deadline, &writes).await {
                 Ok(outcomes) => {
@@ -235,7 +262,7 @@ impl Queue {
                 }
                 Err(fault) => fault,
             };
-            if matches!(fault, Fault::Store(StoreError::Timeout(_))) {
+            if matches!(&fault, Fault::Store(error) if error.is_timeout()) {
                 self.too_large(part.places.len());
             }
             let failed = match deadline.left().is_zero() {
@@ -261,6 +288,9 @@ impl Queue {
         writes: &Arc<Mutex<Vec<Writes>>>,
     ) -> Result<Vec<Outcome>, Fault> {
         let own = Arc::clone(&self.own);
+        // What this process knew before the database's clock is read: what somebody sees there while the
+        // transaction is on its way is later than that reading, and not behind it.
+        let seen = self.latest.so_far();
         let latest = Arc::clone(&self.latest);
         let (commands, remembers) = (Arc::clone(&part.commands), part.remembers);
         let writes = Arc::clone(writes);
@@ -270,7 +300,10 @@ impl Queue {
         };
         self.tables
             .write(bound, move |tx| {
-                Box::pin(async move { transact(tx, &own, &latest, &commands, remembers, &writes).await })
+                Box::pin(async move {
+                    let memory = (seen, &*latest);
+                    transact(tx, &own, memory, &commands, remembers, &writes).await
+                })
             })
             .await
     }
@@ -382,11 +415,12 @@ fn of_one_command(fault: &Fault) -> bool {
     }
 }
 
-/// Load, decide one after the other, write.
+/// Load, decide one after the other, write. `memory` is what this process had seen before the transaction began, and
+/// where it keeps what it sees.
 async fn transact(
     tx: &mut Tx,
     own: &Own,
-    latest: &Latest,
+    (seen, latest): (Option<(u64, Timestamp)>, &Latest),
     commands: &[Command],
     remembers: bool,
     writes: &Mutex<Vec<Writes>>,
@@ -394,7 +428,9 @@ async fn transact(
     let mut snapshot = load(tx, own, commands).await?;
     let meta = &snapshot.state.meta;
     let (clock, epoch) = (tx.began(), meta.epoch);
-    let seen = latest.at(epoch, clock.max(meta.clock));
+    let shared = clock.max(meta.clock);
+    latest.at(epoch, shared);
+    let seen = since(seen, epoch, shared);
     let mut dirty = Dirty::default();
     let mut outcomes = Vec::with_capacity(commands.len());
     let mut each = Vec::with_capacity(commands.len());

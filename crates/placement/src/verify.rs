@@ -3,23 +3,30 @@
 //! The ledger asks it outside any transaction, within a bound, and then checks the whole fence again under
 //! its lock. A verifier may accept exactly what D4 lists; expiry, silence and a dead node are not on it.
 
+use std::collections::HashMap;
 use std::future::Future;
+use std::hash::Hash;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ether_store::Deadline;
 use ether_types::Fence;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::timeout;
 
 use crate::bounds::EvidenceBody;
 use crate::error::Unproven;
-use crate::evidence::{EvidenceKind, StoredEvidence};
+use crate::evidence::{EvidenceKind, StoredEvidence, node_of};
 use crate::sql::Unreadable;
 
 /// Verdicts that are formed at once. Each has a thread, so that a verifier which never gives way holds up others
 /// like it and nobody else.
 const SEATS: usize = 16;
+/// How many of them may be about assignments on one target node, so that one whose proofs never end leaves seats for
+/// the others. About one assignment there is one.
+const SHARE: usize = 4;
 
 /// What a verifier is asked to judge.
 #[derive(Clone, Debug)]
@@ -60,43 +67,121 @@ pub trait Verifier: Send + Sync + 'static {
 #[derive(Clone)]
 pub(crate) struct Verdicts {
     verifier: Arc<dyn Verifier>,
-    seats: Arc<Semaphore>,
+    fences: Turns<Fence>,
+    nodes: Turns<String>,
+    seats: Turns<()>,
 }
 
 impl Verdicts {
     pub(crate) fn of(verifier: Arc<dyn Verifier>) -> Self {
         Self {
             verifier,
-            seats: Arc::new(Semaphore::new(SEATS)),
+            fences: Turns::of(1),
+            nodes: Turns::of(SHARE),
+            seats: Turns::of(SEATS),
         }
     }
 
     /// The verifier's answer within `bound`, the wait for a thread included. Neither a panic of its, nor work that
     /// never yields, is the caller's. Cancelling this drops the verifier's work.
     pub(crate) async fn ask(&self, presented: Presented, bound: Duration) -> Result<Acceptance, Unproven> {
-        let asked = async {
-            // Nobody closes the seats.
-            let seat = Arc::clone(&self.seats).acquire_owned().await.ok();
-            let (interest, lost) = oneshot::channel::<()>();
-            let (verifier, runtime) = (Arc::clone(&self.verifier), Handle::current());
-            let verdict = tokio::task::spawn_blocking(move || {
-                let _seat = seat;
-                runtime.block_on(async move {
-                    tokio::select! {
-                        verdict = verifier.verify(presented) => Some(verdict),
-                        _ = lost => None,
-                    }
-                })
-            });
-            let verdict = verdict.await;
-            drop(interest);
-            verdict
+        let deadline = Deadline::after(bound);
+        let fence = presented.fence.clone();
+        let node = node_of(&fence.target).to_owned();
+        // Who waits for the narrower turn holds none of the wider ones.
+        let Ok(own) = timeout(deadline.left(), self.fences.take(fence)).await else {
+            return Err(Unproven::Underway(bound));
         };
-        match tokio::time::timeout(bound, asked).await {
+        let seat = async { (self.nodes.take(node).await, self.seats.take(()).await) };
+        let Ok(seat) = timeout(deadline.left(), seat).await else {
+            return Err(Unproven::NoSeat(bound));
+        };
+        let (interest, lost) = oneshot::channel::<()>();
+        let (verifier, runtime) = (Arc::clone(&self.verifier), Handle::current());
+        let verdict = tokio::task::spawn_blocking(move || {
+            // Kept for as long as the verifier has the thread, whoever still waits for it.
+            let _held = (own, seat);
+            runtime.block_on(async move {
+                tokio::select! {
+                    verdict = verifier.verify(presented) => Some(verdict),
+                    _ = lost => None,
+                }
+            })
+        });
+        let verdict = timeout(deadline.left(), verdict).await;
+        drop(interest);
+        match verdict {
             Ok(Ok(Some(Ok(acceptance)))) => Ok(acceptance),
             Ok(Ok(Some(Err(refused)))) => Err(Unproven::Refused(refused)),
             Ok(Ok(None) | Err(_)) => Err(Unproven::Crashed),
             Err(_elapsed) => Err(Unproven::TimedOut(bound)),
         }
     }
+}
+
+/// So many turns at once for each key. A key that nobody has or wants a turn of is forgotten.
+struct Turns<K> {
+    at_once: usize,
+    keys: Arc<Mutex<HashMap<K, Arc<Semaphore>>>>,
+}
+
+impl<K> Clone for Turns<K> {
+    fn clone(&self) -> Self {
+        Self {
+            at_once: self.at_once,
+            keys: Arc::clone(&self.keys),
+        }
+    }
+}
+
+impl<K: Eq + Hash + Clone> Turns<K> {
+    fn of(at_once: usize) -> Self {
+        Self {
+            at_once,
+            keys: Arc::default(),
+        }
+    }
+
+    /// A turn of `key`, once there is one. Dropping this gives the place in the line back.
+    async fn take(&self, key: K) -> Turn<K> {
+        let turns = {
+            let mut keys = lock(&self.keys);
+            let turns = keys.entry(key.clone());
+            Arc::clone(turns.or_insert_with(|| Arc::new(Semaphore::new(self.at_once))))
+        };
+        // Whoever stops waiting leaves by the same door as who had a turn.
+        let mut turn = Turn {
+            key,
+            keys: Arc::clone(&self.keys),
+            permit: None,
+        };
+        // Nobody closes these.
+        turn.permit = turns.acquire_owned().await.ok();
+        turn
+    }
+}
+
+/// One turn of a key, or the wait for it.
+struct Turn<K: Eq + Hash> {
+    key: K,
+    keys: Arc<Mutex<HashMap<K, Arc<Semaphore>>>>,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl<K: Eq + Hash> Drop for Turn<K> {
+    fn drop(&mut self) {
+        let mut keys = lock(&self.keys);
+        // A permit holds its semaphore, and so does each wait for one.
+        self.permit = None;
+        if keys
+            .get(&self.key)
+            .is_some_and(|turns| Arc::strong_count(turns) == 1)
+        {
+            keys.remove(&self.key);
+        }
+    }
+}
+
+fn lock<K>(keys: &Mutex<HashMap<K, Arc<Semaphore>>>) -> MutexGuard<'_, HashMap<K, Arc<Semaphore>>> {
+    keys.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -71,6 +71,16 @@ impl StoreError {
         }
     }
 
+    /// Whether it was more than the database does within the bound, be it in the COMMIT.
+    pub fn is_timeout(&self) -> bool {
+        match self {
+            StoreError::Timeout(_) | StoreError::UnknownCommit(Cause::Timeout(_)) => true,
+            // The server's own bound may be the first to pass.
+            StoreError::UnknownCommit(Cause::Driver(error)) => matches!(sort(error), Kind::Timeout),
+            _ => false,
+        }
+    }
+
     /// Sorts what a driver reported about a statement.
     pub(crate) fn from_driver(error: sqlx::Error, bound: Duration) -> Self {
         match sort(&error) {

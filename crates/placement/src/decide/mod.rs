@@ -6,7 +6,9 @@
 //! 1. a pool's used units are the sum of the unretired claims on it;
 //! 2. granting never lifts a pool's used units over its capacity;
 //! 3. a session has at most one unretired generation, and generations only grow;
-//! 4. authority that was told to have ended is never live again, whatever the clock does;
+//! 4. authority that was told under the lock to have ended is never live again, whatever the clock does, unless the
+//!    end is known from one process's own memory alone and lies further ahead than the declared skew: then that
+//!    process keeps to it, and nobody else;
 //! 5. only a retirement releases units: no passage of time does;
 //! 6. asking again for what was granted changes nothing;
 //! 7. no deadline is given out that lies further ahead of the database's clock than a lease and the declared skew.
@@ -54,7 +56,8 @@ pub enum Defect {
 pub struct Reading {
     /// The database's clock.
     pub clock: Timestamp,
-    /// The latest instant that the deciding process has judged anything at.
+    /// The latest instant that the deciding process had judged anything at before its transaction began. It rules
+    /// what this process answers, and not what is written down for everybody.
     pub seen: Timestamp,
 }
 
@@ -69,6 +72,8 @@ impl From<Timestamp> for Reading {
 #[derive(Clone, Copy)]
 struct Now {
     at: Timestamp,
+    /// As far as the ledger itself and its database vouch for it, the deciding process's own memory left out.
+    shared: Timestamp,
     clock: Timestamp,
     behind: Duration,
 }
@@ -79,9 +84,11 @@ struct Now {
 /// # Errors
 /// [`Defect`], where the snapshot is not one that the ledger's own transactions can have left.
 pub fn decide(state: &State, command: &Command, reading: Reading) -> Result<Decision, Defect> {
-    let at = reading.clock.max(reading.seen).max(state.meta.clock);
+    let shared = reading.clock.max(state.meta.clock);
+    let at = shared.max(reading.seen);
     let now = Now {
         at,
+        shared,
         clock: reading.clock,
         behind: at.saturating_since(reading.clock),
     };
@@ -94,11 +101,27 @@ pub fn decide(state: &State, command: &Command, reading: Reading) -> Result<Deci
         // The one change that does not happen at the instant it was judged at, but at the one that it sets.
         return Ok(decision);
     }
-    let unremembered = end_told(state, &decision.outcome)?.is_some_and(|end| end > state.meta.clock);
-    if unremembered || !decision.changes.is_empty() {
-        remember(state, at, &mut decision.changes);
+    let told = end_told(state, &decision.outcome)?;
+    if let Some(instant) = acted_on(state, told, &decision.changes, now) {
+        remember(state, instant, &mut decision.changes);
     }
     Ok(decision)
+}
+
+/// The instant that the ledger acted on by a decision that `told` an end and makes `changes`.
+///
+/// What one process remembers alone may be the glimpse of a clock that was wrong for a moment, and must not end the
+/// authority of everybody else. Of that only the end that was told is written, and only where it lies no further
+/// ahead of the clock than the skew: anything further would stop the whole ledger besides.
+fn acted_on(state: &State, told: Option<Timestamp>, changes: &[Change], now: Now) -> Option<Timestamp> {
+    match told {
+        Some(end) if end > now.shared => {
+            let ahead = end.saturating_since(now.clock);
+            (ahead <= state.own.published.clock_skew).then_some(end)
+        }
+        Some(end) if end > state.meta.clock => Some(now.shared),
+        _ => (!changes.is_empty()).then_some(now.shared),
+    }
 }
 
 /// The deadline that `outcome` tells to have passed.
@@ -154,7 +177,7 @@ fn settle(state: &State, command: &Command, now: Now) -> Result<Decision, Defect
                 author: author.clone(),
                 kind: *kind,
                 body: body.clone(),
-                at: now.at,
+                at: now.shared,
             };
             evidence::record_evidence(state, piece)
         }

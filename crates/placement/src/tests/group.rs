@@ -1,11 +1,14 @@
 //! Grouping: who waits shares a transaction, nobody starves, and a line that is full says so.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use ether_store::StoreError;
+use ether_store::{Component, StoreError};
+use ether_testkit::postgres::{Durability, Server};
 use tokio::sync::oneshot;
 
 use crate::bounds::Quota;
+use crate::command::Command;
 use crate::error::LedgerError;
 use crate::outcome::{Renewed, Reserved};
 use crate::tests::faults::operations::roomy;
@@ -168,4 +171,60 @@ async fn a_long_renewal_keeps_to_one_bound() {
     }
     let record = world.ledger.lookup(session(0)).await.unwrap().unwrap();
     assert_eq!(record.deadline, granted.initial_deadline);
+}
+
+/// Once the bound of a group has passed nobody waits for the rest of it any more: the database is left alone, and how
+/// large groups may be is learned from what was tried, and not from single commands.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_left_of_a_group_after_its_bound_is_not_tried() {
+    let Some(server) = Server::start(15, Durability::Fast) else {
+        return;
+    };
+    let world = World::new(&Place::Postgres(Arc::new(server))).await.ready().await;
+    const HOLDER: Component = Component {
+        name: "holder",
+        migrations: &[],
+    };
+    let mut hasty = options();
+    hasty.transaction_timeout = Duration::from_millis(500);
+    let (hasty, _) = world.join(hasty).await.unwrap();
+    let holder = world.open_again().await.component(&HOLDER).await.unwrap();
+    let (held, holds) = oneshot::channel();
+    let (release, released) = oneshot::channel::<()>();
+    let hold = tokio::spawn(async move {
+        holder
+            .write::<(), StoreError, _>(LONG, |tx| {
+                Box::pin(async move {
+                    tx.execute("LOCK TABLE placement_sessions IN ACCESS EXCLUSIVE MODE", &[])
+                        .await?;
+                    held.send(()).unwrap();
+                    let _ = released.await;
+                    Ok(())
+                })
+            })
+            .await
+    });
+    holds.await.unwrap();
+    let lookups = |slots: std::ops::Range<u32>| -> Vec<Command> {
+        slots
+            .map(|slot| Command::Lookup {
+                session: session(slot),
+            })
+            .collect()
+    };
+    for (size, limit) in [(1, 64), (100, 32)] {
+        hasty.limit_groups(64);
+        // Its caller stops waiting at the same instant; whoever is in the next group sees what came of it.
+        let late = hasty.each_command(lookups(0..size)).await;
+        assert!(late.is_err() || late.unwrap().iter().all(Result::is_err));
+        let mut polls = 0;
+        while hasty.is_serving() {
+            polls += 1;
+            assert!(polls < 2_000, "the group does not end");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(hasty.group_limit(), limit, "after {size} commands");
+    }
+    release.send(()).unwrap();
+    hold.await.unwrap().unwrap();
 }

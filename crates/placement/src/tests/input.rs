@@ -230,7 +230,7 @@ fn every_serialized_form_has_the_same_bounds() {
 async fn options_out_of_range_open_nothing() {
     let world = World::new(&Place::Memory).await;
     type Spoil = fn(&mut Options);
-    let spoils: [(&str, Spoil); 9] = [
+    let spoils: [(&str, Spoil); 11] = [
         ("maximum lease", |o| o.maximum_lease = Duration::from_millis(999)),
         ("maximum lease", |o| o.maximum_lease = Duration::from_secs(3_601)),
         ("transaction timeout", |o| o.transaction_timeout = Duration::ZERO),
@@ -241,6 +241,10 @@ async fn options_out_of_range_open_nothing() {
         ("lock timeout", |o| o.lock_timeout = Duration::MAX),
         ("verify timeout", |o| o.verify_timeout = Duration::ZERO),
         ("clock skew", |o| o.clock_skew = Duration::from_millis(60_001)),
+        ("clock skew", |o| o.clock_skew = Duration::from_micros(999)),
+        ("clock skew", |o| {
+            o.clock_skew = Duration::from_nanos(5_000_000_500)
+        }),
         ("fleet ceiling", |o| {
             o.fleet = true;
             o.quota = Quota::new(4_095).unwrap();

@@ -54,6 +54,14 @@ pub(super) enum Move {
     Wait {
         seconds: i64,
     },
+    /// The clock is stepped back.
+    Back {
+        seconds: i64,
+    },
+    /// The clock is rebased, by somebody who saw the epoch that is `behind`.
+    Rebase {
+        behind: u64,
+    },
 }
 
 /// Who writes evidence.
@@ -97,7 +105,15 @@ pub(super) struct Granted {
 /// The plain ledger. Two targets; each takes from a scope of its own and from one that both share.
 #[derive(Clone, Debug)]
 pub(super) struct Plain {
-    pub(super) now: i64,
+    /// What the database's clock says.
+    pub(super) clock: i64,
+    /// The instant that a step is judged at.
+    now: i64,
+    /// The latest instant that everybody knows of.
+    written: i64,
+    pub(super) epoch: u64,
+    /// The latest instant that each coordinator has judged at, and in which epoch.
+    seen: [(u64, i64); 2],
     pub(super) history: Vec<Granted>,
     /// Capacity, and how often it was set.
     pub(super) pools: BTreeMap<usize, (u64, u64)>,
@@ -115,10 +131,17 @@ pub(super) const QUOTAS: [u64; 2] = [3, 4];
 
 pub(super) const SHARED: usize = 2;
 
+/// How far the clock may stand behind, in seconds.
+pub(super) const SKEW: i64 = 5;
+
 impl Plain {
     pub(super) fn new(maximum: i64) -> Self {
         Self {
+            clock: 0,
             now: 0,
+            written: 0,
+            epoch: 0,
+            seen: [(0, 0); 2],
             history: Vec::new(),
             pools: BTreeMap::from([(0, (3, 1)), (1, (3, 1)), (SHARED, (4, 1))]),
             incarnations: [1, 1],
@@ -141,6 +164,83 @@ impl Plain {
     /// What coordinator `by` is answered.
     pub(super) fn step(&mut self, by: usize, step: &Move) -> Answer {
         match *step {
+            Move::Wait { seconds } => {
+                self.clock += seconds;
+                return ("waited", self.clock);
+            }
+            Move::Back { seconds } => {
+                self.clock -= seconds;
+                return ("went back", self.clock);
+            }
+            Move::Renew { .. } | Move::Retire { .. } | Move::Record { .. } if self.history.is_empty() => {
+                return ("nothing", 0);
+            }
+            _ => {}
+        }
+        // Each goes by what it has seen itself, and by what everybody knows.
+        let shared = self.clock.max(self.written);
+        self.now = match self.seen[by] {
+            (epoch, seen) if epoch == self.epoch => shared.max(seen),
+            _ => shared,
+        };
+        self.seen[by] = (self.epoch, self.now);
+        let before = self.clone();
+        let answer = self.asked(by, step);
+        if matches!(step, Move::Rebase { .. }) {
+            return answer;
+        }
+        match self.told(step, answer) {
+            // What only this one knows is everybody's as far as the clock may be off, and no further.
+            Some(end) if end > shared && end - self.clock <= SKEW => self.written = end,
+            Some(end) if end > shared => {}
+            Some(end) if end > self.written => self.written = shared,
+            _ if self.rows() != before.rows() => self.written = shared,
+            _ => {}
+        }
+        answer
+    }
+
+    /// Everything but the clock.
+    #[allow(clippy::type_complexity, reason = "compared, and nothing else")]
+    fn rows(
+        &self,
+    ) -> (
+        &[Granted],
+        &BTreeMap<usize, (u64, u64)>,
+        [u32; 2],
+        [u64; 2],
+        u64,
+        &[(usize, (bool, u32), Kind)],
+    ) {
+        (
+            &self.history,
+            &self.pools,
+            self.incarnations,
+            self.policies,
+            self.ceiling,
+            &self.evidence,
+        )
+    }
+
+    /// The deadline that `answer` tells to have passed.
+    fn told(&self, step: &Move, answer: Answer) -> Option<i64> {
+        match (step, answer) {
+            (_, ("expired" | "over", end)) => Some(end),
+            (Move::Reserve { slot, .. }, ("replayed", _)) => {
+                let last = self.last(*slot)?;
+                (!last.retired && self.now >= last.deadline).then_some(last.deadline)
+            }
+            _ => None,
+        }
+    }
+
+    fn behind(&self) -> Option<Answer> {
+        let behind = self.now - self.clock;
+        (behind > SKEW).then_some(("behind", behind))
+    }
+
+    fn asked(&mut self, by: usize, step: &Move) -> Answer {
+        match *step {
             Move::Reserve {
                 slot,
                 operation,
@@ -155,7 +255,7 @@ impl Plain {
                 };
                 let picked = self.history[index].clone();
                 let current = self.last(picked.slot).map_or(0, |last| last.generation);
-                let deadline = self.now + ahead;
+                let deadline = self.clock + ahead;
                 if current > picked.generation {
                     ("superseded", i64::try_from(current).unwrap())
                 } else if picked.retired {
@@ -164,7 +264,9 @@ impl Plain {
                     ("expired", picked.deadline)
                 } else if deadline <= picked.deadline {
                     ("kept", picked.deadline)
-                } else if ahead > self.maximum {
+                } else if let Some(behind) = self.behind() {
+                    behind
+                } else if deadline > self.now + self.maximum {
                     ("too far", self.now + self.maximum)
                 } else {
                     self.history[index].deadline = deadline;
@@ -230,10 +332,24 @@ impl Plain {
                 Some(last) if self.now < last.deadline => ("live", last.deadline),
                 Some(last) => ("over", last.deadline),
             },
-            Move::Wait { seconds } => {
-                self.now += seconds;
-                ("waited", self.now)
+            Move::Rebase { behind } => {
+                let asked = self.epoch.saturating_sub(behind);
+                let lasts = self.history.iter().filter(|granted| !granted.retired);
+                let lasts = lasts.map(|granted| granted.deadline).max();
+                if asked + 1 == self.epoch {
+                    return ("rebased", i64::try_from(self.epoch).unwrap());
+                }
+                if asked != self.epoch {
+                    return ("other epoch", i64::try_from(self.epoch).unwrap());
+                }
+                if let Some(lasts) = lasts.filter(|lasts| *lasts > self.clock) {
+                    return ("held", lasts);
+                }
+                self.epoch += 1;
+                self.written = self.clock;
+                ("rebased", i64::try_from(self.epoch).unwrap())
             }
+            Move::Wait { .. } | Move::Back { .. } => unreachable!("nobody is asked"),
         }
     }
 
@@ -316,6 +432,9 @@ impl Plain {
         }
         if last.is_some_and(|last| !last.retired) {
             return ("unretired", i64::try_from(current).unwrap());
+        }
+        if let Some(behind) = self.behind() {
+            return behind;
         }
         if QUOTAS[by] != self.ceiling {
             return ("closed", i64::try_from(self.ceiling).unwrap());

@@ -9,6 +9,7 @@ use ether_types::NodeId;
 
 use crate::bounds::{EvidenceBody, PageSize, Quota};
 use crate::evidence::{Author, EvidenceKind};
+use crate::outcome::Rebased;
 use crate::read::{Owner, Unretired};
 use crate::sql::rows::SESSION_COLUMNS;
 use crate::tests::faults::operations::roomy;
@@ -17,6 +18,9 @@ use crate::tests::world::{LONG, Place, World, ask, boot, later, node, options, s
 /// Tables that must never be read from end to end. The ledger's own row is alone in its table, and coordinators
 /// are as few as the nodes that run one.
 const GROWING: [&str; 5] = ["sessions", "claims", "evidence", "pools", "targets"];
+
+/// Indexes that hold what is unretired and nothing else: to read one from end to end costs no more with history.
+const UNRETIRED: [&str; 2] = ["placement_sessions_controller", "placement_sessions_target"];
 
 /// Fills every table that grows, most of the sessions being tombstones.
 async fn fill(tables: &Tables) {
@@ -107,6 +111,8 @@ async fn call_everything(world: &World) {
     ledger.withdraw(node("nobody"), boot("n1")).await.unwrap();
     let quota = |value| Quota::ceiling(value).unwrap();
     ledger.raise_ceiling(quota(5_000), quota(5_001)).await.unwrap();
+    let held = ledger.rebase_clock(0).await.unwrap();
+    assert!(matches!(held, Rebased::Held { .. }), "{held:?}");
 }
 
 /// `statement` with its values written out: PostgreSQL plans it as it would with exactly these.
@@ -167,7 +173,10 @@ fn scans<'p>(statement: &str, plan: &'p [String], postgres: bool) -> Vec<&'p Str
                 return table.is_some_and(|rest| growing(rest.split(' ').next().unwrap()));
             }
             let table = line.strip_prefix("SCAN ");
-            table.is_some_and(|rest| growing(rest.split(' ').next().unwrap()))
+            let of_all = |rest: &&str| !UNRETIRED.iter().any(|index| rest.ends_with(index));
+            table
+                .filter(of_all)
+                .is_some_and(|rest| growing(rest.split(' ').next().unwrap()))
         })
         .collect()
 }

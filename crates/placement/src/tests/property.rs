@@ -13,10 +13,10 @@ use crate::bounds::{Capacity, EvidenceBody, Lease, Quota};
 use crate::command::{Admission, Command, Reserve, ReserveRequest, SetPool, SetTarget};
 use crate::evidence::{Author, EvidenceKind};
 use crate::outcome::{
-    Authority, Mismatch, Outcome, PoolSet, Raised, Recorded, Released, Renewed, Reserved, TargetSet,
+    Authority, Mismatch, Outcome, PoolSet, Raised, Rebased, Recorded, Released, Renewed, Reserved, TargetSet,
 };
 use crate::state::Revision;
-use crate::tests::plain::{Answer, By, Granted, Kind, Move, Plain, QUOTAS, SHARED};
+use crate::tests::plain::{Answer, By, Granted, Kind, Move, Plain, QUOTAS, SHARED, SKEW};
 use crate::tests::world::{LONG, Place, START, World, ask, boot, claims, node, options, scope};
 
 const SCOPES: [&str; 3] = ["s0", "s1", "shared"];
@@ -40,6 +40,8 @@ fn moves() -> impl Strategy<Value = Move> {
         4 => (any::<prop::sample::Index>(), authors(), kinds())
             .prop_map(|(pick, by, kind)| Move::Record { pick: pick.index(64), by, kind }),
         1 => (2..6_u64, 2..6_u64).prop_map(|(expect, to)| Move::Raise { expect, to }),
+        1 => (1..12_i64).prop_map(|seconds| Move::Back { seconds }),
+        1 => (0..3_u64).prop_map(|behind| Move::Rebase { behind }),
     ]
 }
 
@@ -134,7 +136,7 @@ fn command(plain: &Plain, step: &Move) -> Option<Command> {
         }
         Move::Renew { pick, ahead } => Command::Renew {
             fence: picked(pick)?,
-            deadline: at(plain.now + ahead),
+            deadline: at(plain.clock + ahead),
         },
         Move::Retire { pick } => Command::Retire { fence: picked(pick)? },
         Move::Record { pick, by, kind } => {
@@ -189,7 +191,10 @@ fn command(plain: &Plain, step: &Move) -> Option<Command> {
         Move::Look { slot } => Command::Lookup {
             session: SessionId::new(controller(slot), slot),
         },
-        Move::Wait { .. } => return None,
+        Move::Rebase { behind } => Command::Rebase {
+            epoch: plain.epoch.saturating_sub(behind),
+        },
+        Move::Wait { .. } | Move::Back { .. } => return None,
     })
 }
 
@@ -265,6 +270,12 @@ fn answer(outcome: &Outcome) -> Answer {
         Outcome::Raise(Raised::Raised { ceiling }) => ("raised", number(ceiling.get())),
         Outcome::Raise(Raised::Mismatch { current }) => ("other ceiling", number(current.unwrap().get())),
         Outcome::Raise(Raised::NotUpward { current }) => ("downward", number(current.get())),
+        Outcome::Reserve(Reserved::ClockBehind(clock)) | Outcome::Renew(Renewed::ClockBehind(clock)) => {
+            ("behind", number(clock.behind.as_secs()))
+        }
+        Outcome::Rebase(Rebased::Rebased { epoch, .. }) => ("rebased", number(*epoch)),
+        Outcome::Rebase(Rebased::Mismatch { current }) => ("other epoch", number(*current)),
+        Outcome::Rebase(Rebased::Held { deadline, .. }) => ("held", seconds(*deadline)),
         other => panic!("{other:?}"),
     }
 }
@@ -285,6 +296,7 @@ async fn compare(place: Place, history: Vec<(usize, Move)>, group: usize) {
     let mut own = options();
     own.maximum_lease = Duration::from_secs(MAXIMUM.unsigned_abs());
     own.quota = Quota::new(QUOTAS[0]).unwrap();
+    own.clock_skew = Duration::from_secs(SKEW.unsigned_abs());
     let world = World::with(&place, own.clone()).await;
     let mut plain = Plain::new(MAXIMUM);
     for (number, (capacity, _)) in plain.pools.clone() {
@@ -308,7 +320,7 @@ async fn compare(place: Place, history: Vec<(usize, Move)>, group: usize) {
     for (index, (by, step)) in history.iter().enumerate() {
         let asked = command(&plain, step);
         let expected = plain.step(*by, step);
-        let waits = matches!(step, Move::Wait { .. });
+        let waits = matches!(step, Move::Wait { .. } | Move::Back { .. });
         if let Some(asked) = asked {
             waiting.0.push(asked);
             waiting.1.push((step.clone(), expected));
@@ -323,7 +335,7 @@ async fn compare(place: Place, history: Vec<(usize, Move)>, group: usize) {
                 }
             }
             if waits {
-                world.set_clock(START + plain.now * 1_000_000).await;
+                world.set_clock(START + plain.clock * 1_000_000).await;
             }
             for (number, name) in SCOPES.iter().enumerate() {
                 assert_eq!(world.used(name).await, i64::try_from(plain.used(number)).unwrap());

@@ -26,15 +26,19 @@ async fn give_up_after(times: u32, work: impl Future<Output = ()>) -> bool {
 
 async fn cancelled_everywhere(place: &Place) {
     let world = roomy(World::new(place).await).await;
-    let mut n = 0;
+    let (mut slot, mut epoch) = (0, 0);
     for operation in Operation::ALL
         .into_iter()
         .filter(|operation| *operation != Operation::Raise)
     {
         for times in 0.. {
             assert!(times < 64, "{operation:?} has no end");
-            let round = Round { operation, n };
-            n += 1;
+            let n = match operation {
+                Operation::Rebase => &mut epoch,
+                _ => &mut slot,
+            };
+            let round = Round { operation, n: *n };
+            *n += 1;
             round.prepare(&world).await;
             let before = world.ledger.usage().await.unwrap().revision;
             let ledger = world.ledger.clone();

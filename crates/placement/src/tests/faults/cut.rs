@@ -41,9 +41,9 @@ impl Scissors {
 
 /// Cuts `cut`, a ledger on the same database as `world`, at every statement of every operation.
 async fn cut_everywhere(world: &World, cut: &Ledger, scissors: &Scissors) {
-    let (mut slot, mut ceiling) = (0, 0);
+    let (mut slot, mut ceiling, mut epoch) = (0, 0, 0);
     for operation in Operation::ALL {
-        // A round of raising goes on from where the one before left the ceiling.
+        // A round of raising goes on from where the one before left the ceiling, and one of rebasing likewise.
         let raising = operation == Operation::Raise;
         if raising {
             seed_ceiling(world).await;
@@ -52,7 +52,11 @@ async fn cut_everywhere(world: &World, cut: &Ledger, scissors: &Scissors) {
             let mut unknown = 0;
             for nth in 0.. {
                 assert!(nth < 60, "{operation:?} has no end");
-                let n = if raising { &mut ceiling } else { &mut slot };
+                let n = match operation {
+                    Operation::Raise => &mut ceiling,
+                    Operation::Rebase => &mut epoch,
+                    _ => &mut slot,
+                };
                 let round = Round { operation, n: *n };
                 *n += 1;
                 round.prepare(world).await;

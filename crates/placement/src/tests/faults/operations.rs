@@ -10,7 +10,9 @@ use crate::command::{Admission, SetPool, SetTarget};
 use crate::error::{LedgerError, Retirement};
 use crate::evidence::{Author, EvidenceKind};
 use crate::ledger::Ledger;
-use crate::outcome::{Authority, Joined, PoolSet, Raised, Recorded, Released, Renewed, Reserved, TargetSet};
+use crate::outcome::{
+    Authority, Joined, PoolSet, Raised, Rebased, Recorded, Released, Renewed, Reserved, TargetSet,
+};
 use crate::read::{Owner, Unretired};
 use crate::state::Revision;
 use crate::tests::world::{START, World, ask, boot, node, options, scope, session};
@@ -33,11 +35,13 @@ pub(super) enum Operation {
     Unretired,
     Evidence,
     Usage,
+    Rebase,
 }
 
 impl Operation {
-    /// Raising the ceiling comes last: it closes every coordinator that keeps the old number.
-    pub(super) const ALL: [Operation; 16] = [
+    /// The clock is rebased when nothing that was reserved before is to last any more. Raising the ceiling comes
+    /// last: it closes every coordinator that keeps the old number.
+    pub(super) const ALL: [Operation; 17] = [
         Operation::SetPool,
         Operation::SetTarget,
         Operation::Reserve,
@@ -53,6 +57,7 @@ impl Operation {
         Operation::Unretired,
         Operation::Evidence,
         Operation::Usage,
+        Operation::Rebase,
         Operation::Raise,
     ];
 
@@ -75,7 +80,8 @@ impl Operation {
     }
 }
 
-/// Round `n` of one operation: it works on slot `n` and on names of its own.
+/// Round `n` of one operation: it works on slot `n` and on names of its own, or is the `n`th of those that go on
+/// from one another.
 #[derive(Clone, Debug)]
 pub(super) struct Round {
     pub(super) operation: Operation,
@@ -135,6 +141,8 @@ impl Round {
             Operation::Join => {
                 ledger.withdraw(node("c"), boot("c1")).await.unwrap();
             }
+            // Nothing that was granted before lasts so long.
+            Operation::Rebase => world.advance(Duration::from_secs(3_600)).await,
             Operation::Reserve | Operation::Raise | Operation::Usage => {}
             Operation::Renew
             | Operation::RenewMany
@@ -230,6 +238,10 @@ impl Round {
                 assert!(matches!(joined, Joined::Joined { .. }), "{joined:?}");
             }
             Operation::Usage => drop(ledger.usage().await?),
+            Operation::Rebase => {
+                let rebased = ledger.rebase_clock(u64::from(self.n)).await?;
+                assert!(matches!(rebased, Rebased::Rebased { .. }), "{rebased:?}");
+            }
         }
         Ok(())
     }
@@ -238,6 +250,10 @@ impl Round {
 impl Round {
     /// Whether it has happened, by what the ledger holds; `None` where a lookup does not tell.
     pub(super) async fn happened(&self, ledger: &Ledger) -> Option<bool> {
+        if self.operation == Operation::Rebase {
+            // A lookup would tell what is over meanwhile.
+            return Some(ledger.usage().await.unwrap().epoch > u64::from(self.n));
+        }
         let record = ledger.lookup(session(self.n)).await.unwrap();
         Some(match self.operation {
             Operation::Reserve => record.is_some(),

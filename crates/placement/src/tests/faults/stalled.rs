@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ether_store::{Bound, StoreError};
+use ether_store::{Bound, Component, StoreError};
 use ether_testkit::postgres::{Durability, Server};
+use ether_types::{Fence, NodeId};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -15,7 +16,9 @@ use crate::error::{Retirement, Unproven};
 use crate::ledger::Ledger;
 use crate::outcome::{Renewed, Reserved};
 use crate::tests::faults::operations::{PATIENCE, roomy};
-use crate::tests::world::{Judge, Place, World, ask, later, open_real, options, session};
+use crate::tests::world::{
+    Judge, Place, World, ask, ask_gpu, later, look, node, open_real, options, session,
+};
 use crate::verify::{Presented, Verdict, Verifier};
 
 /// Relays one connection after the other to `port` of this machine; once `stalled`, it reads from the server no more
@@ -173,9 +176,21 @@ async fn the_servers_default_isolation_is_not_ours() {
     world.audit().await;
 }
 
-/// A group that is more than the database does within the bound is not tried again as it is.
+/// A group that is more than the database does within the bound is not tried again as it is, whether its statements
+/// take so long or its COMMIT.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewals_that_do_not_fit_the_bound_get_through_in_smaller_groups() {
+    renewals_get_through("TRIGGER slow BEFORE UPDATE ON placement_sessions").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_whose_commit_does_not_fit_the_bound_get_through_in_smaller_groups() {
+    let at_the_end =
+        "CONSTRAINT TRIGGER slow AFTER UPDATE ON placement_sessions DEFERRABLE INITIALLY DEFERRED";
+    renewals_get_through(at_the_end).await;
+}
+
+async fn renewals_get_through(trigger: &str) {
     let Some(server) = Server::start(15, Durability::Fast) else {
         return;
     };
@@ -207,7 +222,7 @@ async fn renewals_that_do_not_fit_the_bound_get_through_in_smaller_groups() {
         "SET search_path = {schema};
          CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
              'BEGIN PERFORM pg_sleep(0.01); RETURN NEW; END';
-         CREATE TRIGGER slow BEFORE UPDATE ON placement_sessions FOR EACH ROW EXECUTE FUNCTION slow()"
+         CREATE {trigger} FOR EACH ROW EXECUTE FUNCTION slow()"
     ));
     // Four seconds of work, and two for each call.
     let mut hasty = options();
@@ -216,8 +231,17 @@ async fn renewals_that_do_not_fit_the_bound_get_through_in_smaller_groups() {
     let mut calls = 0;
     loop {
         calls += 1;
-        assert!(calls < 12, "the renewals never get through");
+        assert!(calls < 20, "the renewals never get through");
         let answers = hasty.renew_many(renewals.clone()).await.unwrap();
+        if calls == 1 {
+            let mut polls = 0;
+            while hasty.is_serving() {
+                polls += 1;
+                assert!(polls < 4_000, "the group does not end");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            assert!(hasty.group_limit() < 400, "{} as before", hasty.group_limit());
+        }
         if answers.iter().all(Result::is_ok) {
             assert!(
                 answers
@@ -264,4 +288,131 @@ async fn a_verifier_that_never_yields_holds_up_nobody() {
     assert_eq!(world.used("slots").await, 1_000);
     busy.store(false, Ordering::SeqCst);
     world.retire(&fence).await;
+}
+
+/// Judges nothing about one node before it is told to, and everything else at once.
+struct Stuck(NodeId, Arc<AtomicBool>);
+
+impl Verifier for Stuck {
+    fn verify(&self, presented: Presented) -> Verdict<'_> {
+        Box::pin(async move {
+            let of_the_node = presented.fence.target.as_str().starts_with(self.0.as_str());
+            while of_the_node && self.1.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Judge::default().verify(presented).await
+        })
+    }
+}
+
+/// Lets what holds on go on, at the latest.
+struct LetGo(Arc<AtomicBool>);
+
+impl Drop for LetGo {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Proofs about one node that never end keep nobody from retiring what another one ran, and each of them is asked
+/// for once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stuck_verdicts_of_one_node_leave_room_for_the_others() {
+    let world = roomy(World::new(&Place::Memory).await).await;
+    let mut stuck = Vec::new();
+    for slot in 0..20 {
+        stuck.push(world.grant(ask(slot, "op", 0)).await.fence);
+    }
+    let healthy = world.grant(ask_gpu(50, "op", 0)).await.fence;
+    let hold = Arc::new(AtomicBool::new(true));
+    // A test that fails ends as well.
+    let _let_go = LetGo(Arc::clone(&hold));
+    let mut hasty = options();
+    hasty.verify_timeout = Duration::from_millis(200);
+    let verifier: Arc<dyn Verifier> = Arc::new(Stuck(node("w"), Arc::clone(&hold)));
+    let (ledger, _) = Ledger::open(&world.store, hasty, Some(verifier)).await.unwrap();
+    let retire = |fence: &Fence| {
+        let (ledger, fence) = (ledger.clone(), fence.clone());
+        tokio::spawn(async move { ledger.retire(fence, None).await.unwrap() })
+    };
+    let calls: Vec<_> = stuck.iter().map(retire).collect();
+    let mut asked = Vec::new();
+    for (fence, call) in stuck.iter().zip(calls) {
+        match call.await.unwrap() {
+            Retirement::Unproven(Unproven::TimedOut(_)) => asked.push(fence.clone()),
+            Retirement::Unproven(Unproven::NoSeat(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!((1..=4).contains(&asked.len()), "{} verdicts", asked.len());
+    let again = retire(&asked[0]).await.unwrap();
+    assert!(
+        matches!(again, Retirement::Unproven(Unproven::Underway(_))),
+        "{again:?}"
+    );
+    // A slow machine may make it late, not impossible.
+    let mut calls = 0;
+    while !matches!(retire(&healthy).await.unwrap(), Retirement::Proved { .. }) {
+        calls += 1;
+        assert!(calls < 20, "one node's verdicts stop another's retirement");
+    }
+    hold.store(false, Ordering::SeqCst);
+    for fence in &stuck {
+        let mut calls = 0;
+        while !matches!(retire(fence).await.unwrap(), Retirement::Proved { .. }) {
+            calls += 1;
+            assert!(calls < 20, "seats were lost");
+        }
+    }
+    world.audit().await;
+}
+
+/// Whoever looks while a transaction is on its way sees a later clock than that one was begun at: the clock has not
+/// gone back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_transaction_takes_no_later_look_for_a_step_of_the_clock() {
+    let Some(server) = Server::start(15, Durability::Fast) else {
+        return;
+    };
+    let server = Arc::new(server);
+    let world = World::new(&Place::Postgres(Arc::clone(&server)))
+        .await
+        .ready()
+        .await;
+    world.grant(ask(1, "op", 0)).await;
+    const HOLDER: Component = Component {
+        name: "holder",
+        migrations: &[],
+    };
+    let holder = world.open_again().await.component(&HOLDER).await.unwrap();
+    let (held, holds) = oneshot::channel();
+    let (release, released) = oneshot::channel::<()>();
+    let hold = tokio::spawn(async move {
+        holder
+            .write::<(), StoreError, _>(Bound::of(PATIENCE), |tx| {
+                Box::pin(async move {
+                    tx.execute("LOCK TABLE placement_pools IN ACCESS EXCLUSIVE MODE", &[])
+                        .await?;
+                    held.send(()).unwrap();
+                    let _ = released.await;
+                    Ok(())
+                })
+            })
+            .await
+    });
+    holds.await.unwrap();
+    let ledger = world.ledger.clone();
+    let slow = tokio::spawn(async move { ledger.reserve(ask(2, "op", 0)).await.unwrap() });
+    // It has read the clock once it waits for the pools.
+    let waits = "SELECT COUNT(*) FROM pg_locks WHERE NOT granted AND locktype = 'relation'";
+    while server.sql(waits) != "1" {
+        assert!(!slow.is_finished(), "it does not wait");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    world.advance(Duration::from_secs(6)).await;
+    assert!(look(&world.ledger, &[session(1)]).await[0].is_some());
+    release.send(()).unwrap();
+    hold.await.unwrap().unwrap();
+    let granted = slow.await.unwrap();
+    assert!(matches!(granted, Reserved::Granted(_)), "{granted:?}");
 }

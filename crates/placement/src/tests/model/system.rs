@@ -75,6 +75,9 @@ pub(super) struct System {
     over: BTreeMap<(SessionId, Generation), ()>,
 }
 
+/// How far the clock may stand behind: the least there is, and less than any step of it.
+const SKEW: Duration = Duration::from_millis(1);
+
 fn key(fence: &Fence) -> (SessionId, Generation) {
     (fence.session.clone(), fence.generation)
 }
@@ -97,7 +100,7 @@ impl System {
                 transaction_timeout: Duration::from_secs(1),
                 lock_timeout: Duration::from_secs(1),
                 verify_timeout: Duration::from_secs(1),
-                clock_skew: Duration::ZERO,
+                clock_skew: SKEW,
             },
             fleet: false,
         };

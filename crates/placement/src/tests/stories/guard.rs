@@ -133,6 +133,21 @@ pub(super) async fn a_clock_that_was_ahead_lets_nothing_begin_until_it_is_rebase
         };
         assert_eq!(granted.initial_deadline, at(40));
     }
+    // And time goes on as it did.
+    world.set_clock(at(41).as_micros()).await;
+    for (slot, ledger) in [(3, &fresh), (4, &world.ledger)] {
+        let seen = look(ledger, &[session(slot)]).await.remove(0).unwrap();
+        assert_eq!((seen.authority, seen.now), (Authority::Expired, at(41)));
+        let record = ledger.lookup(session(slot)).await.unwrap().unwrap();
+        assert_eq!((record.authority, record.now), (Authority::Expired, at(41)));
+        let Reserved::Granted(granted) = ledger.reserve(ask_gpu(slot + 4, "op", 0)).await.unwrap() else {
+            panic!("not granted");
+        };
+        assert_eq!(granted.initial_deadline, at(71));
+        assert_eq!(ledger.usage().await.unwrap().behind, Duration::ZERO);
+    }
+    let none = fresh.rebase_clock(u64::MAX).await;
+    assert!(matches!(none, Err(LedgerError::Invalid(_))), "{none:?}");
     world.audit().await;
 }
 
@@ -166,14 +181,74 @@ pub(super) async fn what_a_process_saw_without_the_lock_it_does_not_unsee(world:
     let seen = look(&world.ledger, &[session(1)]).await.remove(0);
     assert_eq!(seen.unwrap().authority, Authority::Expired);
     assert_eq!(world.ledger.usage().await.unwrap().revision, before, "a look");
-    world.set_clock(START).await;
-    let renewed = world.ledger.renew(granted.fence, at(60)).await.unwrap();
+    // Told under the lock from this process's memory alone: written down only where the clock could be as far off,
+    // and then no more than what was told.
+    for (clock, told) in [(10, 0), (28, 1)] {
+        world.set_clock(at(clock).as_micros()).await;
+        let renewed = world.ledger.renew(granted.fence.clone(), at(60)).await.unwrap();
+        assert_eq!(renewed, Renewed::Expired { deadline: at(30) });
+        assert_eq!(world.ledger.usage().await.unwrap().revision, before + told);
+    }
+    let record = fresh(&world).await.lookup(session(1)).await.unwrap().unwrap();
+    assert_eq!((record.authority, record.now), (Authority::Expired, at(30)));
+}
+
+pub(super) async fn one_processs_glimpse_of_a_wrong_clock_ends_nobodys_authority(world: World) {
+    let world = world.ready().await;
+    let kept = world.grant(ask(1, "kept", 0)).await.fence;
+    let other = fresh(&world).await;
+    world.advance(Duration::from_secs(3_600)).await;
+    let seen = look(&world.ledger, &[session(1)]).await.remove(0).unwrap();
+    assert_eq!(seen.authority, Authority::Expired);
+    world.set_clock(at(1).as_micros()).await;
+
+    // Whoever had the glimpse keeps to it, tells it, changes other things, and grants nothing.
+    let record = world.ledger.lookup(session(1)).await.unwrap().unwrap();
+    assert_eq!((record.authority, record.now), (Authority::Expired, at(3_600)));
+    let renewed = world.ledger.renew(kept.clone(), at(60)).await.unwrap();
     assert_eq!(renewed, Renewed::Expired { deadline: at(30) });
-    assert_eq!(
-        world.ledger.usage().await.unwrap().revision,
-        before + 1,
-        "remembered once it was told under the lock"
+    world.pool("spare", 1).await;
+    let by = Author::Target { boot: boot("w1") };
+    let body = EvidenceBody::new("{}").unwrap();
+    let recorded = world
+        .ledger
+        .record_evidence(kept.clone(), by, EvidenceKind::Reaped, body);
+    assert_eq!(recorded.await.unwrap(), Recorded::Recorded);
+    assert_eq!(other.evidence(&kept).await.unwrap().pieces[0].at, at(1));
+    let closed = world.ledger.reserve(ask_gpu(2, "op", 0)).await.unwrap();
+    assert!(matches!(closed, Reserved::ClockBehind(_)), "{closed:?}");
+    let behind = world.ledger.usage().await.unwrap().behind;
+    assert_eq!(behind, Duration::from_secs(3_599));
+
+    // Everybody else, and the same process once it is started again, goes by the clock.
+    let (again, _) = world.join(options()).await.unwrap();
+    for (ledger, slot, deadline) in [(&other, 3, at(40)), (&again, 4, at(50))] {
+        assert_eq!(ledger.usage().await.unwrap().behind, Duration::ZERO);
+        let record = ledger.lookup(session(1)).await.unwrap().unwrap();
+        assert_eq!((record.authority, record.now), (Authority::Live, at(1)));
+        let renewed = ledger.renew(kept.clone(), deadline).await.unwrap();
+        assert!(
+            matches!(renewed, Renewed::Renewed { moved: true, .. }),
+            "{renewed:?}"
+        );
+        let granted = ledger.reserve(ask_gpu(slot, "op", 0)).await.unwrap();
+        assert!(matches!(granted, Reserved::Granted(_)), "{granted:?}");
+    }
+    world.audit().await;
+}
+
+pub(super) async fn a_replay_that_tells_an_end_is_kept_to_by_everybody(world: World) {
+    let world = world.ready().await;
+    let first = world.grant(ask(1, "op", 0)).await;
+    world.set_clock(at(31).as_micros()).await;
+    let replayed = world.ledger.reserve(ask(1, "op", 0)).await.unwrap();
+    assert!(
+        matches!(&replayed, Reserved::Replayed(told) if told.authority == Authority::Expired),
+        "{replayed:?}"
     );
+    world.set_clock(at(28).as_micros()).await;
+    let renewed = fresh(&world).await.renew(first.fence, at(60)).await.unwrap();
+    assert_eq!(renewed, Renewed::Expired { deadline: at(30) });
 }
 
 pub(super) async fn every_request_is_refused_where_the_ledger_is_another_clusters(world: World) {

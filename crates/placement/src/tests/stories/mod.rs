@@ -62,6 +62,8 @@ stories! {
     guard::a_clock_that_was_ahead_lets_nothing_begin_until_it_is_rebased,
     guard::a_rebase_waits_for_what_lasts_longer,
     guard::what_a_process_saw_without_the_lock_it_does_not_unsee,
+    guard::one_processs_glimpse_of_a_wrong_clock_ends_nobodys_authority,
+    guard::a_replay_that_tells_an_end_is_kept_to_by_everybody,
     guard::every_request_is_refused_where_the_ledger_is_another_clusters,
     guard::one_bad_row_fails_only_who_asked_for_it,
     guard::an_unreadable_row_hides_nobody_else,

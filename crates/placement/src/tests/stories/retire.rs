@@ -62,7 +62,8 @@ pub(super) async fn an_answer_after_the_assignment_moved_on_releases_nothing(wor
     world
         .judge
         .set(Mode::Wait(Arc::clone(&asked), Arc::clone(&go), true));
-    let ledger = world.ledger.clone();
+    // One process has one verdict about an assignment at a time; another one has its own.
+    let (ledger, _) = world.join(options()).await.unwrap();
     let fence = first.clone();
     let slow = tokio::spawn(async move { ledger.retire(fence, None).await.unwrap() });
     asked.acquire().await.unwrap().forget();
@@ -110,7 +111,7 @@ pub(super) async fn a_repetition_that_overtakes_the_verifier_is_a_success(world:
     world
         .judge
         .set(Mode::Wait(Arc::clone(&asked), Arc::clone(&go), false));
-    let (ledger, repeated) = (world.ledger.clone(), fence.clone());
+    let ((ledger, _), repeated) = (world.join(options()).await.unwrap(), fence.clone());
     let repeated = tokio::spawn(async move { ledger.retire(repeated, None).await.unwrap() });
     asked.acquire().await.unwrap().forget();
     // The call that it repeats succeeds first and consumes the evidence, which the verifier then misses.
