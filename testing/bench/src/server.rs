@@ -272,7 +272,8 @@ impl Client {
         target: &str,
         body: Option<&Value>,
     ) -> Result<Answer, BenchError> {
-        let mut connection = match self.connection.take() {
+        let kept = self.connection.take();
+        let mut connection = match kept.filter(|kept| is_open(kept.get_ref())) {
             Some(connection) => connection,
             None => {
                 let stream = TcpStream::connect(&self.authority).map_err(BenchError::io("connecting"))?;
@@ -447,6 +448,17 @@ fn read_answer(from: &mut BufReader<TcpStream>) -> Result<(Answer, bool), BenchE
         return Err(broken());
     }
     Ok((Answer { status, body }, keep))
+}
+
+/// Whether a kept connection can be asked on: a server closes one that was idle for long.
+fn is_open(stream: &TcpStream) -> bool {
+    let waits = || {
+        stream.set_nonblocking(true)?;
+        let peeked = stream.peek(&mut [0]);
+        stream.set_nonblocking(false)?;
+        peeked
+    };
+    matches!(waits(), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
 }
 
 /// A data directory for one server.
