@@ -94,6 +94,8 @@ fn beginning(
     server.sign_in(&data)?;
     let item = server.item(CLIP)?;
     let wishes = way.wishes(from);
+    // The library's pictures are made first.
+    wait_for_no_ffmpeg(&server);
 
     let playback = server.play(&item, &wishes)?;
     let mut held = None;
@@ -190,20 +192,23 @@ fn first_at(way: Way, from: u32) -> usize {
 
 /// The command that the server's FFmpeg was seen with, writing with FFmpeg's own muxer instead.
 fn plain(seen: Vec<Vec<OsString>>, way: Way) -> Result<(String, Vec<OsString>), BenchError> {
-    let picture = |command: &Vec<OsString>| command.iter().any(|word| word == "-c:v");
-    let mut command = seen
-        .into_iter()
-        .find(picture)
-        .ok_or_else(|| BenchError::Other("the server's FFmpeg could not be seen at work".into()))?;
     let muxer = if way == Way::Progressive {
         "matroska"
     } else {
         "mp4"
     };
-    let output = command
-        .windows(2)
-        .position(|pair| pair[0] == "-f" && pair[1] == muxer)
-        .ok_or_else(|| BenchError::Other(format!("the server's FFmpeg writes no {muxer}")))?;
+    // Others may be at work too: sound apart from the picture, or the library's still pictures.
+    let output = |command: &[OsString]| {
+        command
+            .windows(2)
+            .position(|pair| pair[0] == "-f" && pair[1] == muxer)
+    };
+    let picture = |command: &Vec<OsString>| command.iter().any(|word| word == "-c:v");
+    let (mut command, output) = seen
+        .into_iter()
+        .filter(picture)
+        .find_map(|command| output(&command).map(|at| (command, at)))
+        .ok_or_else(|| BenchError::Other(format!("no FFmpeg of the server was seen to write {muxer}")))?;
     command.truncate(output);
     let program = command.remove(0).to_string_lossy().into_owned();
     // The muxers rename a segment into place when it is finished.
