@@ -25,6 +25,7 @@ FLOORS = {
     "ether-ffmpeg": 3,
     "ether-library": 3,
     "ether-playback": 3,
+    "ether-source": 3,
     "ether-node": 4,
     "ether": 5,
 }
