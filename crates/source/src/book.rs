@@ -467,7 +467,6 @@ fn proof(operation: &OperationId, fence: FenceHash, answers: u64) -> ReaderProof
         operation: operation.clone(),
         fence,
         answers,
-        _made_here: (),
     }
 }
 

@@ -288,13 +288,26 @@ pub enum ExtendError {
 /// Proof that nobody reads under a grant, or ever will (S5). Only a [`crate::Book`] makes one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReaderProof {
+    pub(crate) operation: OperationId,
+    pub(crate) fence: FenceHash,
+    pub(crate) answers: u64,
+}
+
+impl ReaderProof {
     /// The operation that the grant came of.
-    pub operation: OperationId,
+    pub fn operation(&self) -> &OperationId {
+        &self.operation
+    }
+
     /// The assignment.
-    pub fence: FenceHash,
+    pub fn fence(&self) -> FenceHash {
+        self.fence
+    }
+
     /// How many answers there were, all of them joined; none where the operation never made a grant.
-    pub answers: u64,
-    pub(crate) _made_here: (),
+    pub fn answers(&self) -> u64 {
+        self.answers
+    }
 }
 
 /// How far a retirement is.

@@ -436,7 +436,7 @@ enum Step {
     Retire(usize),
     Closed(usize),
     Pass(u64),
-    StepWall(i64),
+    WallMoves(i64),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -451,7 +451,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         which.clone().prop_map(Step::Retire),
         which.prop_map(Step::Closed),
         (1..90_u64).prop_map(Step::Pass),
-        (-400..400_i64).prop_map(Step::StepWall),
+        (-400..400_i64).prop_map(Step::WallMoves),
     ];
     proptest::collection::vec(step, 1..60)
 }
@@ -520,7 +520,7 @@ proptest! {
                     book.closed(handle);
                 },
                 Step::Pass(seconds) => { wall += i64::try_from(seconds).unwrap(); monotonic += seconds; }
-                Step::StepWall(seconds) => wall += seconds,
+                Step::WallMoves(seconds) => wall += seconds,
             }
             for n in 0..3 {
                 let ending = book.ending(&OperationId::new(names[n]).unwrap());
