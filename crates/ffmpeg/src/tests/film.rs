@@ -48,9 +48,10 @@ impl Film {
 
     /// The same film under a name of its own in `dir`: processes that read it are nobody else's.
     pub(crate) fn known_in(mut self, dir: &Path) -> Self {
-        let link = dir.join(self.path.file_name().unwrap());
-        std::os::unix::fs::symlink(&self.path, &link).unwrap();
-        self.path = link;
+        // Its folder is linked: a film that is itself a link is not opened.
+        let folder = dir.join("films");
+        std::os::unix::fs::symlink(self.path.parent().unwrap(), &folder).unwrap();
+        self.path = folder.join(self.path.file_name().unwrap());
         self
     }
 
