@@ -13,7 +13,7 @@ use crate::read::Failed;
 use crate::sql::{Fault, Unreadable};
 use crate::verify::VerifyError;
 
-/// There is no answer, and the change may have happened or not (P11). [`Ledger::lookup`] and the same
+/// There is no answer, and the change may have happened or not (P11). [`crate::Ledger::lookup`] and the same
 /// operation again settle it: every command of the ledger may be repeated.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the outcome is unknown: {cause}")]
@@ -98,7 +98,7 @@ impl From<StoreError> for OpenError {
     }
 }
 
-/// The answer to [`Ledger::retire`].
+/// The answer to [`crate::Ledger::retire`].
 #[derive(Debug)]
 pub enum Retirement {
     /// What came of it: the proof was accepted, or nothing was left to prove.

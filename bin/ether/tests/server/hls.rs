@@ -18,9 +18,11 @@ pub(crate) struct Segment {
 }
 
 /// The one quality of a multivariant playlist.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Variant {
     attributes: Vec<(String, String)>,
+    /// Address of the sound's own playlist, where it comes apart from the picture.
+    pub(crate) sound: Option<String>,
     /// Where a player is asked to begin, in seconds.
     pub(crate) begin: Option<f64>,
     pub(crate) uri: String,
@@ -50,9 +52,14 @@ impl Media {
 pub(crate) fn variant(text: &str) -> Variant {
     let mut lines = text.lines();
     assert_eq!(lines.next(), Some("#EXTM3U"));
-    let (mut attributes, mut uri, mut begin) = (None, None, None);
+    let (mut attributes, mut uri, mut begin, mut sound) = (None, None, None, None);
     for line in lines {
-        if let Some(list) = line.strip_prefix("#EXT-X-STREAM-INF:") {
+        if let Some(list) = line.strip_prefix("#EXT-X-MEDIA:TYPE=AUDIO,") {
+            assert!(
+                sound.replace(attribute(list, "URI")).is_none(),
+                "one sound: {text}"
+            );
+        } else if let Some(list) = line.strip_prefix("#EXT-X-STREAM-INF:") {
             assert!(attributes.replace(split(list)).is_none(), "one quality: {text}");
         } else if let Some(list) = line.strip_prefix("#EXT-X-START:") {
             let offset = attribute(list, "TIME-OFFSET").parse().unwrap();
@@ -77,9 +84,15 @@ pub(crate) fn variant(text: &str) -> Variant {
     let (attributes, uri) = (attributes.expect("a quality"), uri.expect("its address"));
     let variant = Variant {
         attributes,
+        sound,
         begin,
         uri,
     };
+    assert_eq!(
+        variant.sound.is_some(),
+        variant.attribute("AUDIO").is_some(),
+        "a sound apart is named by the quality that it belongs to: {text}"
+    );
     let bandwidth = variant
         .attribute("BANDWIDTH")
         .and_then(|value| value.parse::<u64>().ok());

@@ -67,6 +67,27 @@ impl<'a> Play<'a> {
         }
     }
 
+    /// The sound, where it comes apart from the picture.
+    pub(crate) async fn sound(&self) -> Option<Self> {
+        let base = join(
+            self.created["url"].as_str().unwrap(),
+            self.variant.sound.as_ref()?,
+        );
+        let list = hls::media(&self.server.get(&base).await.expect(200).text());
+        assert_eq!(
+            list.segments.len(),
+            self.segments(),
+            "sound and picture are cut alike"
+        );
+        Some(Self {
+            server: self.server,
+            created: self.created.clone(),
+            variant: self.variant.clone(),
+            list,
+            base,
+        })
+    }
+
     pub(crate) fn id(&self) -> &str {
         self.created["id"].as_str().unwrap()
     }

@@ -97,6 +97,27 @@ async fn play_through(setup: &Setup, server: &Server, file: &str) -> Result<Stri
             .unwrap_or("none")
             .to_owned()
     };
+    let mut complaints = heard(setup, &play).await?;
+    if let Some(sound) = play.sound().await {
+        complaints += &heard(setup, &sound).await?;
+    }
+    play.stop().await;
+    if complaints.is_empty() {
+        let (video, audio) = (action("video"), action("audio"));
+        Ok(format!(
+            "{} segments, picture: {video}, sound: {audio}",
+            play.segments()
+        ))
+    } else {
+        Err(format!(
+            "decoding complains: {}",
+            complaints.lines().take(3).collect::<Vec<_>>().join(" | ")
+        ))
+    }
+}
+
+/// Takes every segment of a playlist; what decoding them all complains of.
+async fn heard(setup: &Setup, play: &Play<'_>) -> Result<String, String> {
     let mut bytes = play.init().await.to_vec();
     for n in 0..play.segments() {
         let answer = play.fetch(n).await;
@@ -112,18 +133,5 @@ async fn play_through(setup: &Setup, server: &Server, file: &str) -> Result<Stri
     }
     let taken = setup.path("taken");
     std::fs::write(&taken, &bytes).unwrap();
-    let complaints = complaints(&taken).await;
-    play.stop().await;
-    if complaints.is_empty() {
-        let (video, audio) = (action("video"), action("audio"));
-        Ok(format!(
-            "{} segments, picture: {video}, sound: {audio}",
-            play.segments()
-        ))
-    } else {
-        Err(format!(
-            "decoding complains: {}",
-            complaints.lines().take(3).collect::<Vec<_>>().join(" | ")
-        ))
-    }
+    Ok(complaints(&taken).await)
 }
