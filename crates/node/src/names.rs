@@ -63,7 +63,7 @@ mod tests {
     fn a_folder_is_called_by_as_much_of_its_end_as_tells_it_from_the_others() {
         assert_eq!(names(&["/srv/disk1/Films", "/srv/Music/"]), ["Films", "Music"]);
         assert_eq!(
-            names(&["/srv/disk1/Films", "/srv/disk2/Films", "/home/me/myFilms"]),
+            names(&["/srv/disk1/Films", "/srv/disk2/Films", "/mnt/me/myFilms"]),
             ["disk1/Films", "disk2/Films", "myFilms"]
         );
         // Where only the first part tells them apart, it is still nobody's business.
