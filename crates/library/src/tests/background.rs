@@ -141,6 +141,7 @@ async fn keyframes_that_are_not_to_be_had_are_looked_for_once_and_not_for_every_
         library.detail(&Viewer::owner(), &id).await.unwrap();
     }
     // A picture that is made after them is made behind them, so by then they were dealt with.
+    world.reader.forget_keyframes.store(false, Ordering::SeqCst);
     world.write("films/other.mp4", &film(2));
     rescan(&library).await;
     until(&library, || all_ready(&library)).await;
