@@ -12,6 +12,7 @@ import { openBrowser } from "../lib/browser.js";
 import { freePort, startEther } from "../lib/ether.js";
 import { folderOf, repository } from "../lib/media.js";
 import { openPlayer, servePlayers, shows, troubles } from "../lib/players.js";
+import { until } from "../lib/until.js";
 
 /** Seconds that a cue may be off: under a frame of these films, which have 25 a second. */
 const FRAME = 0.04;
@@ -51,6 +52,9 @@ before(async () => {
   await earlySound(folder);
   server = await startEther({ folder, environment: { ETHER_ORIGINS: pages.origin, ETHER_CAPACITY: "16" } });
   await server.scanned();
+  // The one that was just made counts as being written for a moment.
+  const listed = async () => (await server.api("GET", "/ether/api/library")).body.items.some((item) => item.file === "early-sound.mkv");
+  await until("the film that was just made", listed, 60_000);
   browser = await openBrowser();
 });
 
