@@ -21,7 +21,8 @@ pub struct Request {
     pub timeline: Arc<Timeline>,
     /// The picture, where there is one.
     pub video: Option<VideoTrack>,
-    /// The sounds on offer, the one that is played unless another is chosen first; at most [`MOST_SOUNDS`].
+    /// The sounds, in the file's order whichever of them a viewer chose, so that viewers with different choices make
+    /// equal requests; at most [`MOST_SOUNDS`].
     pub audio: Vec<AudioTrack>,
     /// The text track that is taken out of the same input beside them, by FFmpeg's index of its stream (T14).
     pub subtitle: Option<u32>,

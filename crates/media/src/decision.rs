@@ -32,8 +32,8 @@ pub use reason::Reason;
 /// segment may not fit the scratch space, so the picture is encoded instead.
 pub const LONGEST_COPIED_SEGMENT: Ticks = Ticks(30 * Ticks::HZ);
 
-/// Most sounds that are offered beside the first.
-const MOST_OTHER_SOUNDS: usize = 31;
+/// Most sounds that are made of one film.
+const MOST_SOUNDS: usize = 32;
 
 /// Smallest total bit rate that may be asked for, in bits a second.
 pub const MIN_BIT_RATE: u64 = 64_000;
@@ -163,6 +163,9 @@ pub struct Decision {
     pub audio: Option<AudioDecision>,
     /// The other sounds on offer, in the file's order.
     pub other_audio: Vec<AudioDecision>,
+    /// Sounds that this viewer is not offered and that belong to what is made all the same, so that it is the same
+    /// for viewers who choose otherwise. One that nobody asks for costs nothing.
+    pub unheard: Vec<AudioDecision>,
     /// How it is sent; absent when the file itself is handed over.
     pub protocol: Option<Protocol>,
     /// The container of segments; absent when there are none.
@@ -222,6 +225,14 @@ impl Decision {
     /// Every sound on offer, the one that is played first at the front.
     pub fn sounds(&self) -> impl Iterator<Item = &AudioDecision> {
         self.audio.iter().chain(&self.other_audio)
+    }
+
+    /// Every sound that is made where it is asked for, in the file's order, whichever is played first and whether this
+    /// viewer is offered it or not.
+    pub fn made_sounds(&self) -> Vec<&AudioDecision> {
+        let mut made: Vec<&AudioDecision> = self.sounds().chain(&self.unheard).collect();
+        made.sort_by_key(|sound| sound.stream);
+        made
     }
 }
 
@@ -338,9 +349,14 @@ pub fn decide(facts: &Facts, client: &Client, wishes: &Wishes) -> Result<Decisio
         }
     }
 
+    let Made { others, unheard } = Made::of(facts, audio, wishes);
+    let span = match video {
+        Some(video) => span::alike(facts, video, others.iter().chain(&unheard).copied(), audio, span),
+        None => span,
+    };
     let sound = |stream| sound::decide(facts, video, stream, client, wishes, &span);
-    let others: Vec<&Stream> = other_audio(facts, audio, wishes).collect();
     let other_audio: Vec<AudioDecision> = others.iter().map(|stream| sound(stream)).collect();
+    let unheard_audio = unheard.iter().map(|stream| sound(stream)).collect();
     let audio_decision = audio.map(sound);
     // One sound is fetched at a time: a bound on the whole has to hold with the thickest of them.
     let sound_rate = audio_decision
@@ -360,7 +376,8 @@ pub fn decide(facts: &Facts, client: &Client, wishes: &Wishes) -> Result<Decisio
         }
     };
     // All sounds share one clock, which begins early enough for the earliest.
-    let earliest = audio.into_iter().chain(others).filter_map(|s| s.start).min();
+    let heard_or_not = audio.into_iter().chain(others).chain(unheard);
+    let earliest = heard_or_not.filter_map(|s| s.start).min();
     let timeline = match earliest {
         Some(start) => timeline.with_sound_from(start),
         None => timeline,
@@ -378,6 +395,7 @@ pub fn decide(facts: &Facts, client: &Client, wishes: &Wishes) -> Result<Decisio
         lower,
         audio: audio_decision,
         other_audio,
+        unheard: unheard_audio,
         protocol: Some(wishes.protocol),
         segments: holder::Holder::of(wishes).segments(),
         timeline,
@@ -385,18 +403,45 @@ pub fn decide(facts: &Facts, client: &Client, wishes: &Wishes) -> Result<Decisio
     })
 }
 
-/// Sounds that are offered beside the `chosen` one. Where silence is wished, silence it is.
-fn other_audio<'a>(
-    facts: &'a Facts,
-    chosen: Option<&'a Stream>,
-    wishes: &Wishes,
-) -> impl Iterator<Item = &'a Stream> {
-    let several = wishes.sounds == Sounds::All && wishes.protocol != Protocol::Http;
-    let chosen = chosen.filter(|_| several).map(|stream| stream.index);
-    let sounds = facts.streams.iter().filter(|s| s.audio().is_some());
-    sounds
-        .filter(move |s| chosen.is_some_and(|chosen| s.index != chosen))
-        .take(MOST_OTHER_SOUNDS)
+/// The sounds that are made beside the one that is played first.
+struct Made<'a> {
+    /// The viewer is offered them.
+    others: Vec<&'a Stream>,
+    /// The viewer is not. They are there where sounds come apart from the picture, so that whoever wishes silence, or
+    /// no choice, has the same picture from the same encoder as everybody else.
+    unheard: Vec<&'a Stream>,
+}
+
+impl<'a> Made<'a> {
+    fn of(facts: &'a Facts, chosen: Option<&'a Stream>, wishes: &Wishes) -> Self {
+        let of_the_file: Vec<&Stream> = facts.streams.iter().filter(|s| s.audio().is_some()).collect();
+        let choice = of_the_file.len() > 1;
+        // One sound alone comes together with the picture where the protocol allows it.
+        let apart = match wishes.protocol {
+            Protocol::Http => false,
+            Protocol::Dash => true,
+            Protocol::Hls => choice && (chosen.is_none() || wishes.sounds == Sounds::All),
+        };
+        let beside: Vec<&Stream> = of_the_file
+            .into_iter()
+            .filter(|stream| chosen.is_none_or(|chosen| chosen.index != stream.index))
+            .take(MOST_SOUNDS - usize::from(chosen.is_some()))
+            .collect();
+        match (apart, chosen.is_some() && wishes.sounds == Sounds::All) {
+            (false, _) => Self {
+                others: Vec::new(),
+                unheard: Vec::new(),
+            },
+            (true, true) => Self {
+                others: beside,
+                unheard: Vec::new(),
+            },
+            (true, false) => Self {
+                others: Vec::new(),
+                unheard: beside,
+            },
+        }
+    }
 }
 
 fn chosen_audio(facts: &Facts, choice: AudioChoice) -> Result<Option<&Stream>, CannotPlay> {
@@ -488,6 +533,7 @@ fn direct(
         lower: Vec::new(),
         audio: sound,
         other_audio: Vec::new(),
+        unheard: Vec::new(),
         protocol: None,
         segments: None,
         timeline,

@@ -88,7 +88,7 @@ impl Costs {
             }
         }
         let encoded = |audio: &&AudioDecision| matches!(audio.action, AudioAction::Encode(_));
-        costs.rest += decision.sounds().filter(encoded).count() as u64 * SOUND;
+        costs.rest += decision.made_sounds().into_iter().filter(encoded).count() as u64 * SOUND;
         costs
     }
 
@@ -134,7 +134,7 @@ fn scratch(decision: &Decision) -> u32 {
     let longest = u64::try_from(longest.unwrap_or(Ticks::ZERO).as_millis()).unwrap_or(0);
     let best = decision.video.iter().map(|video| video.rate.peak);
     let lower = decision.lower.iter().map(|quality| quality.rate.peak);
-    let sounds = decision.sounds().map(|sound| sound.rate.peak);
+    let sounds = decision.made_sounds().into_iter().map(|sound| sound.rate.peak);
     let bits = best.chain(lower).chain(sounds).fold(0_u64, u64::saturating_add);
     let segment = u128::from(bits) * u128::from(longest) / 8_000;
     let mib = (segment * u128::from(SEGMENTS_HELD)).div_ceil(1 << 20);

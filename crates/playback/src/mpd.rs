@@ -96,7 +96,7 @@ fn quality(text: &mut String, presentation: &Presentation<'_>, n: usize, shown: 
 }
 
 fn sound_set(text: &mut String, presentation: &Presentation<'_>, n: usize, sound: &Heard) {
-    let id = presentation.sound_number(n);
+    let id = sound.representation;
     let _ = write!(
         text,
         "<AdaptationSet id=\"{}\" contentType=\"audio\" mimeType=\"audio/mp4\" segmentAlignment=\"true\" \

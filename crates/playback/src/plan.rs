@@ -12,7 +12,7 @@ use ether_media::decision::{
     self, AudioAction, AudioDecision, CannotPlay, Client, Decision, Force, SegmentKind, VideoAction,
     VideoDecision, VideoTarget, Wishes,
 };
-use ether_media::{Codec, Facts, SoundGrid, Stream, Ticks};
+use ether_media::{Codec, SoundGrid, Stream, Ticks};
 
 use crate::cost::Costs;
 use crate::ports::{ItemDetail, Units};
@@ -174,7 +174,7 @@ impl Plan {
                 .is_none_or(|v| matches!(v.action, VideoAction::Encode(_))),
             apart: request.apart(),
             pictures: pictures(decision),
-            sounds: sounds(&request.facts, decision),
+            sounds: sounds(request, decision),
             texts: self.texts.clone(),
             start: Some(self.start),
             session,
@@ -224,8 +224,16 @@ fn pictures(decision: &Decision) -> Vec<Shown> {
     std::iter::once(best).chain(lower).collect()
 }
 
-/// Every sound, as players are told of it, each with a name of its own.
-fn sounds(facts: &Facts, decision: &Decision) -> Vec<Heard> {
+/// Every sound that is offered, as players are told of it, each with a name of its own.
+fn sounds(request: &Request, decision: &Decision) -> Vec<Heard> {
+    let facts = &request.facts;
+    let representations = request.representations();
+    // What is made is in the file's order, and what is offered begins with what is played first.
+    let number = |stream: u32| {
+        let made = request.audio.iter().position(|track| track.stream == stream);
+        let holds = |held: &Representation| held.audio.is_some() && held.audio == made;
+        representations.iter().position(holds).unwrap_or(0)
+    };
     let mut names = Names::default();
     let heard = |(n, audio): (usize, &AudioDecision)| {
         let stream = facts.stream(audio.stream);
@@ -242,6 +250,7 @@ fn sounds(facts: &Facts, decision: &Decision) -> Vec<Heard> {
         };
         let language = stream.and_then(|s| s.language.as_deref()).and_then(language::tag);
         Heard {
+            representation: number(audio.stream),
             codec: audio.codec_string.clone().unwrap_or_default(),
             name: names.name(stream, language.as_deref(), || format!("Sound {}", n + 1)),
             language,
@@ -315,7 +324,7 @@ fn making(
         protocol,
         timeline: Arc::new(decision.timeline.clone()),
         video: video.map(|video| video_track(decision, video, device(capabilities), burn)),
-        audio: decision.sounds().map(audio_track).collect(),
+        audio: decision.made_sounds().into_iter().map(audio_track).collect(),
         subtitle: None,
     };
     ether_encoder::supports_request(&request, capabilities)?;

@@ -36,7 +36,7 @@ pub fn multivariant(presentation: &Presentation<'_>) -> String {
     }
     texts(&mut text, presentation);
     if presentation.pictures.is_empty() {
-        variant(&mut text, presentation, None, presentation.sound_number(0));
+        variant(&mut text, presentation, None, presentation.first_sound());
     }
     for (n, shown) in presentation.pictures.iter().enumerate() {
         variant(
@@ -65,7 +65,7 @@ fn sounds(text: &mut String, presentation: &Presentation<'_>) {
         if let Some(channels) = sound.channels {
             let _ = write!(text, ",CHANNELS=\"{channels}\"");
         }
-        let number = presentation.sound_number(n);
+        let number = sound.representation;
         line(
             text,
             format_args!(",URI=\"{number}/index.m3u8?grant={}\"", presentation.grant),

@@ -50,6 +50,8 @@ pub struct Shown {
 /// One sound.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heard {
+    /// The number of the representation that holds it.
+    pub representation: usize,
     /// RFC 6381 string.
     pub codec: String,
     /// Its name for people, another for each sound.
@@ -119,8 +121,8 @@ impl Presentation<'_> {
         n
     }
 
-    /// The number of the representation that holds sound `n`.
-    pub(crate) fn sound_number(&self, n: usize) -> usize {
-        if self.apart { self.pictures.len() + n } else { 0 }
+    /// The number of the representation that holds the sound that is played first.
+    pub(crate) fn first_sound(&self) -> usize {
+        self.sounds.first().map_or(0, |sound| sound.representation)
     }
 }

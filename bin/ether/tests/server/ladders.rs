@@ -178,6 +178,35 @@ async fn heavy_case_19_another_language_in_hls_leaves_the_picture_alone() {
     server.stop().await;
 }
 
+/// Two people watch one film, each in their own language: the picture is encoded once.
+#[tokio::test]
+async fn heavy_case_19_two_viewers_with_two_languages_share_one_encoder_of_the_picture() {
+    let setup = Setup::of(&["three-languages.mkv"]);
+    let server = setup.start().await;
+    let mut pictures = Vec::new();
+    for language in [1, 3] {
+        let wish = json!({"video": "encode", "maxHeight": 180, "sounds": "all", "audio": language});
+        let offer = Offer::open(&server, "three-languages.mkv", wish).await;
+        let heard = offer.list(&server, get(&offer.sounds[0], "URI")).await;
+        segment(&server, &heard, 0).await;
+        let picture = offer.list(&server, &offer.qualities[0].1).await;
+        pictures.push(segment(&server, &picture, 0).await);
+        assert!(
+            picture_encoders(&server) <= 1,
+            "one encoder of the picture for each language"
+        );
+        let seen = format!("/ether/api/sessions/{}", offer.session["id"].as_str().unwrap());
+        let seen = server
+            .api(hyper::Method::GET, &seen, None)
+            .await
+            .expect(200)
+            .json();
+        assert_eq!(seen["viewers"], pictures.len());
+    }
+    assert!(pictures[0] == pictures[1], "the same bytes for both");
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn heavy_case_19_another_language_in_dash_leaves_the_picture_alone() {
     let setup = Setup::of(&["three-languages.mkv"]);

@@ -46,3 +46,31 @@ pub(super) fn of(facts: &Facts, video: Option<&Stream>, audio: Option<&Stream>) 
     let length = end - origin;
     (length > Ticks::ZERO).then_some(Span { origin, length })
 }
+
+/// How much longer or shorter a presentation may be for a viewer than what its own streams need, so that viewers who
+/// choose different sounds share one picture: tracks of one film differ by a few of their frames.
+const TOLERANCE: Ticks = Ticks(Ticks::HZ);
+
+/// The span of `video` with any of several sounds, the same whichever of them is `chosen`, so that all viewers have the
+/// same bounds. Who would wait for the end of a much longer sound, or miss it, keeps their `own`.
+pub(super) fn alike<'a>(
+    facts: &'a Facts,
+    video: &'a Stream,
+    others: impl Iterator<Item = &'a Stream>,
+    chosen: Option<&'a Stream>,
+    own: Span,
+) -> Span {
+    let mut others = others.peekable();
+    let Some(main) = of(facts, Some(video), facts.main_audio()).filter(|_| others.peek().is_some()) else {
+        return own;
+    };
+    let with = |sound| of(facts, Some(video), Some(sound)).map(|span| span.length);
+    let lengths = others.chain(chosen).filter_map(with);
+    let near = lengths.filter(|length| *length <= main.length + TOLERANCE);
+    let length = near.fold(main.length, Ticks::max);
+    let shared = own.length <= length && length - own.length <= TOLERANCE;
+    Span {
+        length: if shared { length } else { own.length },
+        ..own
+    }
+}

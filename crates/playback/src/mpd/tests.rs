@@ -26,8 +26,9 @@ fn picture(height: u32) -> Shown {
     }
 }
 
-fn sound(name: &str) -> Heard {
+fn sound(representation: usize, name: &str) -> Heard {
     Heard {
+        representation,
         codec: "mp4a.40.2".into(),
         name: name.into(),
         language: Some("en".into()),
@@ -48,7 +49,7 @@ fn presentation(timeline: &Timeline) -> Presentation<'_> {
         independent: true,
         apart: true,
         pictures: vec![picture(720), picture(360)],
-        sounds: vec![sound("English"), sound("<Commentary> & \"more\"")],
+        sounds: vec![sound(2, "English"), sound(3, "<Commentary> & \"more\"")],
         texts: Vec::new(),
         start: None,
         session: "s1",

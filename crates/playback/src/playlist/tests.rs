@@ -30,6 +30,7 @@ fn picture(height: u32, peak: u64) -> Shown {
 
 fn sound(name: &str, codec: &str) -> Heard {
     Heard {
+        representation: 0,
         codec: codec.into(),
         name: name.into(),
         language: Some("de".into()),
@@ -171,6 +172,8 @@ fn qualities_and_sounds_are_told_apart_and_belong_together() {
     let mut surround = sound("Regie \"alt\"\n", "ac-3");
     (surround.language, surround.channels) = (None, None);
     surround.rate = rate(400_000, 500_000);
+    // The one that is played first is not the file's first.
+    (several.sounds[0].representation, surround.representation) = (3, 2);
     several.sounds.push(surround);
     several.texts.push(Text {
         stream: 4,
@@ -186,9 +189,9 @@ fn qualities_and_sounds_are_told_apart_and_belong_together() {
         lines[..3],
         [
             "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"sound\",NAME=\"de\",LANGUAGE=\"de\",DEFAULT=YES,AUTOSELECT=YES,\
-             CHANNELS=\"6\",URI=\"2/index.m3u8?grant=gr_AN-t\"",
+             CHANNELS=\"6\",URI=\"3/index.m3u8?grant=gr_AN-t\"",
             "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"sound\",NAME=\"Regie 'alt' \",DEFAULT=NO,AUTOSELECT=YES,\
-             URI=\"3/index.m3u8?grant=gr_AN-t\"",
+             URI=\"2/index.m3u8?grant=gr_AN-t\"",
             "#EXT-X-MEDIA:TYPE=SUBTITLES,GROUP-ID=\"text\",NAME=\"en\",LANGUAGE=\"en\",DEFAULT=YES,\
              AUTOSELECT=YES,FORCED=NO,URI=\"../../../ether/api/sessions/s1/subtitles.m3u8?stream=4&grant=gr_AN-t\"",
         ]

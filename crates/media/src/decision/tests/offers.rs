@@ -93,6 +93,57 @@ fn every_sound_is_offered_and_the_clock_begins_with_the_earliest() {
     assert_eq!(chosen(progressive), [1]);
 }
 
+/// Viewers of one film who choose different sounds, or none, get one picture: the same bounds, and sounds that are made
+/// in one order.
+#[test]
+fn what_is_made_is_the_same_whichever_sound_is_chosen() {
+    // As tracks of one film do, they end within a few frames of each other.
+    let mut facts = polyglot();
+    for (stream, end) in facts.streams.iter_mut().zip([60.0, 60.1, 60.7, 59.9]) {
+        stream.duration = Some(seconds(end) - stream.start.unwrap());
+    }
+    let made = |facts: &Facts, protocol, audio, sounds| {
+        let wishes = Wishes {
+            protocol,
+            audio,
+            sounds,
+            direct: false,
+            ..Wishes::default()
+        };
+        let decision = decide(facts, &browser(), &wishes).unwrap();
+        let sounds: Vec<u32> = decision.made_sounds().iter().map(|a| a.stream).collect();
+        (sounds, decision.timeline)
+    };
+    use AudioChoice::{Main, Silent, Stream};
+    let hls = |audio| made(&facts, Protocol::Hls, audio, Sounds::All);
+    let dash = |audio, sounds| made(&facts, Protocol::Dash, audio, sounds);
+    for (main, others) in [
+        (hls(Main), vec![hls(Stream(2)), hls(Stream(3)), hls(Silent)]),
+        (
+            dash(Main, Sounds::All),
+            vec![
+                dash(Stream(3), Sounds::All),
+                dash(Stream(2), Sounds::One),
+                dash(Silent, Sounds::All),
+            ],
+        ),
+    ] {
+        assert_eq!(main.0, [1, 2, 3]);
+        assert_eq!(main.1.end(), seconds(60.7 - 0.5), "to the end of the longest");
+        for other in others {
+            assert_eq!(other, main);
+        }
+    }
+    // What comes in one piece with its picture is made for those who wish the same.
+    assert_eq!(made(&facts, Protocol::Hls, Stream(2), Sounds::One).0, [2]);
+    assert_eq!(made(&facts, Protocol::Http, Stream(2), Sounds::All).0, [2]);
+    // A sound that goes on long after everything else is heard to its end, and nobody else waits for that.
+    facts.streams[3].duration = Some(seconds(90.0));
+    let hls = |audio| made(&facts, Protocol::Hls, audio, Sounds::All).1.end();
+    assert_eq!((hls(Main), hls(Stream(2))), (seconds(60.2), seconds(60.2)));
+    assert_eq!(hls(Stream(3)), seconds(90.2 - 0.5));
+}
+
 #[test]
 fn a_stream_in_matroska_keeps_what_segments_cannot_hold() {
     let mut facts = film();

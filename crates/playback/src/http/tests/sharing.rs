@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::bed::{Bed, resource};
 use crate::ports::{Capacity, Units};
+use crate::testing::{facts, film_picture};
 
 async fn viewers(bed: &Bed, session: &Value) -> Value {
     let path = format!("/ether/api/sessions/{}", session["id"].as_str().unwrap());
@@ -109,6 +110,59 @@ async fn another_quality_or_another_cut_is_another_encoder() {
         assert_eq!(bed.get(&resource(&session, "0.m4s")).await.status.as_u16(), 200);
     }
     assert_eq!(bed.encoder.started(), 4);
+}
+
+/// Whoever hears another language, or nothing, sees the same pictures.
+#[tokio::test]
+async fn viewers_who_choose_different_sounds_share_the_encoder_of_the_picture() {
+    let bed = Bed::new().await;
+    let mut film = facts(film_picture(1280, 720), 60);
+    for index in [2, 3] {
+        let mut sound = film.streams[1].clone();
+        (sound.index, sound.language) = (index, Some(format!("l{index}")));
+        film.streams.push(sound);
+    }
+    bed.library.add("polyglot", bed.film.clone(), film);
+    let wish = |protocol: &str, more: &str| {
+        format!(r#"{{"item":"polyglot","protocol":"{protocol}","video":"encode"{more}}}"#)
+    };
+    for (n, (protocol, choices)) in [
+        ("hls", ["", r#","audio":3"#, r#","audio":-1"#]),
+        ("dash", ["", r#","audio":2"#, r#","audio":3,"sounds":"one""#]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut session = Value::Null;
+        for more in choices {
+            let wish = wish(protocol, more);
+            session = bed.owner("POST", "/ether/api/sessions", &wish).await.json();
+            let segment = format!(
+                "/sessions/media/{}/0/0.m4s?{}",
+                session["id"].as_str().unwrap(),
+                grant(&session)
+            );
+            assert_eq!(bed.get(&segment).await.status.as_u16(), 200, "{wish}");
+        }
+        assert_eq!(bed.encoder.started() as usize, n + 1, "{protocol}");
+        assert_eq!(viewers(&bed, &session).await, 3);
+    }
+    // Each hears their own: the chosen one first, at the number that it has for everybody.
+    let chosen = bed
+        .owner("POST", "/ether/api/sessions", &wish("hls", r#","audio":3"#))
+        .await
+        .json();
+    let text = bed.get(chosen["url"].as_str().unwrap()).await.text();
+    let numbers: Vec<&str> = text.lines().filter(|line| line.contains("TYPE=AUDIO")).collect();
+    for (line, wanted) in numbers.iter().zip(["3/", "1/", "2/"]) {
+        assert!(line.contains(&format!("URI=\"{wanted}index.m3u8")), "{text}");
+    }
+    assert!(numbers[0].contains("DEFAULT=YES"), "{text}");
+}
+
+fn grant(session: &Value) -> String {
+    let url = session["url"].as_str().unwrap();
+    url.split('?').nth(1).unwrap().to_owned()
 }
 
 /// An execution that ended by itself is found by nobody any more.
