@@ -3,6 +3,7 @@
 use ether_media::StreamKind;
 use serde::{Deserialize, Serialize};
 
+use crate::remote::MOST_POINTS;
 use crate::request::{MOST_RUNGS, MOST_SOUNDS, Protocol, Request, VideoAction};
 
 /// Explicit promises of an encoder. The default is HLS with ordinary segment seeks and nothing else.
@@ -64,6 +65,31 @@ pub enum Unsupported {
         least: usize,
         /// The most.
         most: usize,
+    },
+    /// It is done only on the machine that holds the source (T14).
+    #[error("{what} can be had only on the machine that holds the film")]
+    LocalOnly {
+        /// What.
+        what: Offer,
+    },
+    /// Text beside a stream that is sent as it is made: such a stream is all that there is.
+    #[error("a progressive stream has no text beside it")]
+    TextBesideStream,
+    /// The text of a track was asked for that has none, but pictures.
+    #[error("subtitle stream {stream} has pictures and no text")]
+    NotText {
+        /// FFmpeg's index of the stream.
+        stream: u32,
+    },
+    /// The keyframe index cannot travel: it has too many points, or they are not in order (T24).
+    #[error(
+        "the keyframe index of stream {stream} has {points} points; up to {MOST_POINTS} in order, none of them negative, can travel"
+    )]
+    IndexNotCarried {
+        /// FFmpeg's index of the stream.
+        stream: u32,
+        /// How many points it has.
+        points: usize,
     },
     /// The request has neither picture nor sound.
     #[error("the request has neither picture nor sound")]
@@ -148,6 +174,9 @@ pub fn supports_request(request: &Request, capabilities: Capabilities) -> Result
     if request.video.is_none() && request.audio.is_empty() {
         return Err(Unsupported::Nothing);
     }
+    if request.subtitle.is_some() && matches!(request.protocol, Protocol::Http { .. }) {
+        return Err(Unsupported::TextBesideStream);
+    }
     check_video(request, capabilities)?;
     // A stream sent as it is made has one picture and one sound.
     let most = match request.protocol {
@@ -175,7 +204,8 @@ pub fn supports_request(request: &Request, capabilities: Capabilities) -> Result
     Ok(())
 }
 
-fn burned(request: &Request) -> Option<u32> {
+/// The subtitle stream that is drawn into the picture of `request`.
+pub(crate) fn burned(request: &Request) -> Option<u32> {
     match &request.video.as_ref()?.action {
         VideoAction::Encode(encode) => encode.burn,
         VideoAction::Copy => None,

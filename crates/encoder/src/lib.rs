@@ -13,6 +13,7 @@ pub mod freshness;
 pub mod media;
 pub mod observation;
 pub mod port;
+pub mod remote;
 pub mod request;
 
 pub use buffer::{BUFFER, Buffer};
@@ -26,6 +27,7 @@ pub use port::{
     BoxFuture, Control, Encoder, Execution, Input, Refusal, RetireError, Retirement, Revision, ServeError,
     Start, StartError, Started,
 };
+pub use remote::{MOST_POINTS, admits_remote};
 pub use request::{
     AudioAction, AudioCodec, AudioEncode, AudioTrack, Device, MOST_RUNGS, MOST_SOUNDS, Protocol,
     RationalRate, Representation, Request, Resource, Rung, SegmentContainer, VideoAction, VideoCodec,

@@ -300,7 +300,8 @@ impl Inventory {
         }
     }
 
-    /// Whether `request` may be taken from another machine: everything that it needs is known to be there.
+    /// Whether everything that `request` needs is known to be there, without which it is not taken from another
+    /// machine. Whether it may cross at all is [`ether_encoder::admits_remote`].
     ///
     /// # Errors
     /// The first thing that is missing, else the first that is not known.

@@ -107,13 +107,14 @@ impl LocalEncoder {
         self.tools.devices.join().await;
     }
 
-    /// Whether `request` may be taken from another machine: everything that it needs is known to be there
-    /// (T22). Pure, like [`Encoder::supports`].
+    /// Whether `request` may be taken from another machine: it is something that may cross (T14), and everything
+    /// that it needs is known to be there (T22). Pure, like [`Encoder::supports`].
     ///
     /// # Errors
     /// The first thing that is missing, else the first that is not known.
     pub fn admits_remote(&self, request: &Request) -> Result<(), Unsupported> {
-        supports_request(request, self.capabilities())?;
+        ether_encoder::admits_remote(request, self.capabilities())?;
+        self.supports(request)?;
         self.tools.devices.inventory.admits_remote(request)
     }
 

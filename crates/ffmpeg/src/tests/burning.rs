@@ -1,7 +1,7 @@
 //! Subtitles drawn into the picture are there when they should be, from wherever a run begins, and change
 //! nothing about the segments.
 
-use ether_encoder::{Execution, Protocol, Request, Rung, VideoAction};
+use ether_encoder::{Encoder, Execution, Offer, Protocol, Request, Rung, Unsupported, VideoAction};
 use ether_media::StreamKind;
 
 use super::film::{Film, INIT, Shape, Studio, fetch, segment};
@@ -37,6 +37,12 @@ async fn cues_stand_where_they_should_after_any_seek() {
     for studio in studios().await {
         for name in ["pgs-cues.mkv", "ass-cues.mkv"] {
             let film = Film::clip(name);
+            // Done here, and for no other machine (T14).
+            let only = Unsupported::LocalOnly {
+                what: Offer::BurnedSubtitles,
+            };
+            assert_eq!(studio.encoder.supports(&burned(&film)), Ok(()));
+            assert_eq!(studio.encoder.admits_remote(&burned(&film)), Err(only));
             let execution = studio.start_request(&film, burned(&film), 64 << 20).await;
             let at = async |second| stands(&studio, &*execution, second).await;
             assert_eq!(at(41).await, (true, true), "{name}: the cue that stands already");
