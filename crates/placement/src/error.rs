@@ -124,8 +124,8 @@ pub enum Unproven {
     /// The verifier did not answer within its bound.
     #[error("the verifier did not answer within {0:?}")]
     TimedOut(Duration),
-    /// An earlier verdict about this very assignment was not formed within the verifier's bound, and the verifier was
-    /// not asked again meanwhile.
+    /// An earlier verdict about this very assignment, by the same offered proof, was not formed within the verifier's
+    /// bound, and the verifier was not asked again meanwhile.
     #[error("the verifier still judges an earlier call about this assignment after {0:?}")]
     Underway(Duration),
     /// As many verdicts are being formed as may be at once, in all or about this target's node, and none ended within

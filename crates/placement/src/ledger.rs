@@ -420,6 +420,12 @@ impl Ledger {
         self.queue.limit_to(limit);
     }
 
+    /// Waits so long for verdicts from here on, in the same turns.
+    #[cfg(test)]
+    pub(crate) fn wait_for_verdicts(&mut self, bound: Duration) {
+        Arc::make_mut(&mut self.options).verify_timeout = bound;
+    }
+
     /// Whether commands wait or are under way.
     #[cfg(test)]
     pub(crate) fn is_serving(&self) -> bool {

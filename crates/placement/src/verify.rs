@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::hash::Hash;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,7 +26,7 @@ use crate::sql::Unreadable;
 /// like it and nobody else.
 const SEATS: usize = 16;
 /// How many of them may be about assignments on one target node, so that one whose proofs never end leaves seats for
-/// the others. About one assignment there is one.
+/// the others. By one proof of one assignment's ending there is one.
 const SHARE: usize = 4;
 
 /// What a verifier is asked to judge.
@@ -58,6 +59,13 @@ pub type Verdict<'v> = Pin<Box<dyn Future<Output = Result<Acceptance, VerifyErro
 
 /// Judges proofs of retirement.
 pub trait Verifier: Send + Sync + 'static {
+    /// What can be said without waiting for anything and without keeping the thread: an operator's attestation, or a
+    /// proof that is only compared. `None`, as by default, asks [`Verifier::verify`] for it. This takes nobody's turn,
+    /// so that it is said even while other verdicts do not end.
+    fn at_once(&self, _presented: &Presented) -> Option<Result<Acceptance, VerifyError>> {
+        None
+    }
+
     /// Judges what is presented, on a thread that it may block. Where it takes longer than the ledger's bound it is
     /// dropped at its next await, and its answer counts for nothing.
     fn verify(&self, presented: Presented) -> Verdict<'_>;
@@ -67,7 +75,9 @@ pub trait Verifier: Send + Sync + 'static {
 #[derive(Clone)]
 pub(crate) struct Verdicts {
     verifier: Arc<dyn Verifier>,
-    fences: Turns<Fence>,
+    /// By what is to be proved, and by what the caller brought along for it: an attestation does not wait behind a
+    /// verdict without one.
+    proofs: Turns<(Fence, Option<EvidenceBody>)>,
     nodes: Turns<String>,
     seats: Turns<()>,
 }
@@ -76,7 +86,7 @@ impl Verdicts {
     pub(crate) fn of(verifier: Arc<dyn Verifier>) -> Self {
         Self {
             verifier,
-            fences: Turns::of(1),
+            proofs: Turns::of(1),
             nodes: Turns::of(SHARE),
             seats: Turns::of(SEATS),
         }
@@ -85,11 +95,17 @@ impl Verdicts {
     /// The verifier's answer within `bound`, the wait for a thread included. Neither a panic of its, nor work that
     /// never yields, is the caller's. Cancelling this drops the verifier's work.
     pub(crate) async fn ask(&self, presented: Presented, bound: Duration) -> Result<Acceptance, Unproven> {
+        // A verifier that panics is left as it is: what it says counts for nothing, and nothing of it is looked at.
+        match catch_unwind(AssertUnwindSafe(|| self.verifier.at_once(&presented))) {
+            Ok(None) => {}
+            Ok(Some(verdict)) => return verdict.map_err(Unproven::Refused),
+            Err(_panic) => return Err(Unproven::Crashed),
+        }
         let deadline = Deadline::after(bound);
-        let fence = presented.fence.clone();
-        let node = node_of(&fence.target).to_owned();
+        let proof = (presented.fence.clone(), presented.offered.clone());
+        let node = node_of(&presented.fence.target).to_owned();
         // Who waits for the narrower turn holds none of the wider ones.
-        let Ok(own) = timeout(deadline.left(), self.fences.take(fence)).await else {
+        let Ok(own) = timeout(deadline.left(), self.proofs.take(proof)).await else {
             return Err(Unproven::Underway(bound));
         };
         let seat = async { (self.nodes.take(node).await, self.seats.take(()).await) };

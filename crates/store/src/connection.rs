@@ -1,12 +1,17 @@
 //! One connection of either engine, and the few statements that differ between them.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
+use futures_util::TryStreamExt as _;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
+use sqlx::{AssertSqlSafe, Connection as _, Either, Executor as _};
 
 use crate::value::{Row, RowKind, Sql, Value};
+
+/// How many values the statements may have that are sent to SQLite at once.
+const JOINED: usize = 64;
 
 /// How a new connection is made.
 #[derive(Clone)]
@@ -170,6 +175,49 @@ impl Connection {
         })
     }
 
+    /// Runs statements without answers in their order, and tells how many rows each of them changed. The first that
+    /// fails is the last one.
+    ///
+    /// A SQLite connection lives on a thread of its own, and a message there and back costs more than most statements
+    /// do: it is sent a handful of them at once.
+    pub(crate) async fn execute_all(&mut self, all: &[(Sql, Vec<Value>)]) -> Result<Vec<u64>, sqlx::Error> {
+        let mut changed = Vec::with_capacity(all.len());
+        let values = all.iter().map(|(_, values)| values.len()).sum::<usize>();
+        #[cfg(feature = "faults")]
+        let apart = self.faults.is_armed();
+        #[cfg(not(feature = "faults"))]
+        let apart = false;
+        // The text of many rows is another one each time: it would only drive others out of the statements that are
+        // kept prepared.
+        if self.is_postgres() || apart || all.len() < 2 || values > JOINED {
+            for (sql, values) in all {
+                changed.push(self.execute(sql, values).await?);
+            }
+            return Ok(changed);
+        }
+        #[cfg(feature = "faults")]
+        for (sql, values) in all {
+            self.faults.note(sql, values);
+        }
+        let Wire::Sqlite(wire) = &mut self.wire else {
+            return Ok(changed);
+        };
+        let mut query = sqlx::query::<sqlx::Sqlite>(AssertSqlSafe(joined(all)));
+        for value in all.iter().flat_map(|(_, values)| values) {
+            query = match value {
+                Value::Text(text) => query.bind(text.clone()),
+                Value::Integer(integer) => query.bind(*integer),
+            };
+        }
+        let mut answers = wire.fetch_many(query);
+        while let Some(answer) = answers.try_next().await? {
+            if let Either::Left(done) = answer {
+                changed.push(done.rows_affected());
+            }
+        }
+        Ok(changed)
+    }
+
     /// Opens a writing transaction that holds the lock, before anything is read (P14).
     ///
     /// On PostgreSQL the whole opening is one message, and its last row is the server's clock read after the
@@ -265,6 +313,53 @@ fn now_of(row: Option<&Row>) -> Result<i64, sqlx::Error> {
         .ok_or_else(|| sqlx::Error::Protocol("the server's clock was not in its answer".to_owned()))
 }
 
+/// The texts as one, with every statement's parameters numbered behind those of the statements before it.
+fn joined(all: &[(Sql, Vec<Value>)]) -> String {
+    let mut text = String::with_capacity(all.iter().map(|(sql, _)| sql.0.len() + 8).sum());
+    let mut before = 0;
+    for (sql, values) in all {
+        let mut parts = sql.0.split('$');
+        text.push_str(parts.next().unwrap_or_default());
+        for part in parts {
+            let digits = part.len() - part.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+            let (number, rest) = part.split_at(digits);
+            // Writing to a String does not fail.
+            let _ = match number.parse::<usize>() {
+                Ok(number) => write!(text, "${}{rest}", before + number),
+                Err(_) => write!(text, "${part}"),
+            };
+        }
+        text.push_str(";\n");
+        before += values.len();
+    }
+    text
+}
+
 fn rows<R>(rows: Vec<R>, wrap: fn(R) -> RowKind) -> Vec<Row> {
     rows.into_iter().map(|row| Row(wrap(row))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::joined;
+    use crate::value::{Sql, Value};
+
+    #[test]
+    fn joined_statements_keep_their_own_parameters() {
+        let all = [
+            (
+                Sql::from("UPDATE a SET b = $2 WHERE c = $1"),
+                vec![Value::from(1), Value::from(2)],
+            ),
+            (Sql::from("DELETE FROM a"), Vec::new()),
+            (
+                Sql::from("INSERT INTO a VALUES ($1, $2), ($3, $11)"),
+                vec![Value::from(3)],
+            ),
+        ];
+        assert_eq!(
+            joined(&all),
+            "UPDATE a SET b = $2 WHERE c = $1;\nDELETE FROM a;\nINSERT INTO a VALUES ($3, $4), ($5, $13);\n"
+        );
+    }
 }

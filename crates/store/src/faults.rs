@@ -60,6 +60,11 @@ impl Faults {
         self.hit.swap(0, Ordering::SeqCst) > 0
     }
 
+    /// Whether a cut is still to come.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.left.load(Ordering::SeqCst) >= 0
+    }
+
     /// Writes down every statement that a parameter could be given to, until [`Faults::heard`].
     pub fn listen(&self) {
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());

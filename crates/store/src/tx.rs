@@ -110,6 +110,19 @@ impl Tx {
         Ok(changed)
     }
 
+    /// Runs statements in their order, and tells how many rows each of them changed. The first that fails is the last
+    /// one that was run. On SQLite a few statements together cost less than each by itself.
+    ///
+    /// # Errors
+    /// As [`ReadTx::query`].
+    pub async fn execute_all(&mut self, all: &[(Sql, Vec<Value>)]) -> Result<Vec<u64>, StoreError> {
+        let failed_before = std::mem::replace(&mut self.read.failed, true);
+        let changed = self.read.connection.execute_all(all).await;
+        let changed = changed.map_err(|error| StoreError::from_driver(error, self.read.bound))?;
+        self.read.failed = failed_before;
+        Ok(changed)
+    }
+
     /// Runs a text of several statements without parameters: a migration.
     pub(crate) async fn batch(&mut self, text: String) -> Result<(), StoreError> {
         let failed_before = std::mem::replace(&mut self.read.failed, true);

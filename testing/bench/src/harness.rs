@@ -23,6 +23,9 @@ pub(crate) enum BenchError {
         status: std::process::ExitStatus,
         stderr: String,
     },
+    /// A plain database.
+    #[error("the plain database: {0}")]
+    Plain(#[from] sqlx::Error),
     /// Anything else, in words.
     #[error("{0}")]
     Other(String),

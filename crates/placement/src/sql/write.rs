@@ -66,7 +66,8 @@ pub(crate) async fn write(tx: &mut Tx, snapshot: &Snapshot, dirty: &Dirty) -> Re
     }
     let state = &snapshot.state;
     let defect = crate::decide::Defect::from;
-    raise_revision(tx, state).await?;
+    let mut all = Statements::default();
+    all.raise_revision(state);
 
     let mut moved = Vec::new();
     let mut whole = Vec::new();
@@ -87,10 +88,10 @@ pub(crate) async fn write(tx: &mut Tx, snapshot: &Snapshot, dirty: &Dirty) -> Re
         }
         whole.push(now);
     }
-    move_deadlines(tx, &moved).await?;
-    put_sessions(tx, &whole).await?;
-    delete_by_session(tx, "placement_claims", &freed).await?;
-    put_claims(tx, &whole).await?;
+    all.move_deadlines(&moved);
+    all.put_sessions(&whole);
+    all.delete_by_session("placement_claims", &freed);
+    all.put_claims(&whole);
 
     let mut pools: Vec<(&ScopeName, Role, Pool)> = Vec::with_capacity(dirty.pools.len());
     for key in &dirty.pools {
@@ -98,30 +99,57 @@ pub(crate) async fn write(tx: &mut Tx, snapshot: &Snapshot, dirty: &Dirty) -> Re
             pools.push((&key.0, key.1, *pool));
         }
     }
-    put_pools(tx, &pools).await?;
+    all.put_pools(&pools);
     for target in &dirty.targets {
         if let Some(row) = state.targets.get(target).map_err(defect)? {
-            put_target(tx, target, row).await?;
+            all.put_target(target, row);
         }
     }
     for node in &dirty.coordinators {
         let row = state.coordinators.as_ref().and_then(|all| all.get(node));
-        put_coordinator(tx, node, row).await?;
+        all.put_coordinator(node, row);
     }
     let consumed = dirty.consumed.intersection(&snapshot.evidenced);
     let consumed: Vec<String> = consumed.map(SessionId::to_string).collect();
-    delete_by_session(tx, "placement_evidence", &consumed).await?;
-    put_evidence(tx, &dirty.evidence).await
+    all.delete_by_session("placement_evidence", &consumed);
+    all.put_evidence(&dirty.evidence);
+    all.run(tx).await
 }
 
-/// The ledger's own row, and the proof that nobody else wrote since it was read.
-async fn raise_revision(tx: &mut Tx, state: &State) -> Result<(), Fault> {
-    let meta = &state.meta;
-    let changed = tx
-        .execute(
+/// What is to be written, in the order in which it is.
+#[derive(Default)]
+struct Statements {
+    all: Vec<(Sql, Vec<Value>)>,
+    /// How many rows a statement has to change, where anything else means that somebody wrote without the lock.
+    expected: Vec<Option<u64>>,
+}
+
+impl Statements {
+    fn put(&mut self, sql: impl Into<Sql>, values: Vec<Value>, expected: Option<u64>) {
+        self.all.push((sql.into(), values));
+        self.expected.push(expected);
+    }
+
+    async fn run(self, tx: &mut Tx) -> Result<(), Fault> {
+        let changed = tx.execute_all(&self.all).await?;
+        let as_expected = changed.len() == self.expected.len()
+            && changed
+                .iter()
+                .zip(&self.expected)
+                .all(|(changed, expected)| expected.is_none_or(|expected| expected == *changed));
+        match as_expected {
+            true => Ok(()),
+            false => Err(Fault::Revision),
+        }
+    }
+
+    /// The ledger's own row, and the proof that nobody else wrote since it was read.
+    fn raise_revision(&mut self, state: &State) {
+        let meta = &state.meta;
+        self.put(
             "UPDATE placement_meta SET cluster = $1, mutations = $2, total = $3, retired = $4, ceiling = $5, \
              clock = $6, epoch = $7 WHERE id = 1 AND mutations = $8",
-            &[
+            vec![
                 Value::from(meta.cluster.as_ref().map(|cluster| cluster.as_str().to_owned())),
                 integer(meta.revision.saturating_add(1)),
                 integer(meta.total),
@@ -131,38 +159,32 @@ async fn raise_revision(tx: &mut Tx, state: &State) -> Result<(), Fault> {
                 integer(meta.epoch),
                 integer(meta.revision),
             ],
-        )
-        .await?;
-    if changed == 1 {
-        Ok(())
-    } else {
-        Err(Fault::Revision)
-    }
-}
-
-async fn move_deadlines(tx: &mut Tx, sessions: &[&Session]) -> Result<(), Fault> {
-    for slice in pad(sessions) {
-        let table = values_table(slice.len(), 2);
-        let sql = format!(
-            "UPDATE placement_sessions SET deadline = moved.column2 FROM (VALUES {table}) AS moved \
-             WHERE session = moved.column1"
+            Some(1),
         );
-        let mut values = Vec::with_capacity(slice.len() * 2);
-        for session in slice {
-            values.push(Value::from(session.fence.session.to_string()));
-            values.push(Value::from(session.deadline.as_micros()));
-        }
-        tx.execute(Sql::generated(sql), &values).await?;
     }
-    Ok(())
-}
 
-async fn put_sessions(tx: &mut Tx, sessions: &[&Session]) -> Result<(), Fault> {
-    for slice in rows_of(sessions) {
-        let table = values_table(slice.len(), 14);
-        // Generations only grow, here as well.
-        let sql = format!(
-            "INSERT INTO placement_sessions ({SESSION_COLUMNS}) VALUES {table} \
+    fn move_deadlines(&mut self, sessions: &[&Session]) {
+        for slice in pad(sessions) {
+            let table = values_table(slice.len(), 2);
+            let sql = format!(
+                "UPDATE placement_sessions SET deadline = moved.column2 FROM (VALUES {table}) AS moved \
+             WHERE session = moved.column1"
+            );
+            let mut values = Vec::with_capacity(slice.len() * 2);
+            for session in slice {
+                values.push(Value::from(session.fence.session.to_string()));
+                values.push(Value::from(session.deadline.as_micros()));
+            }
+            self.put(Sql::generated(sql), values, None);
+        }
+    }
+
+    fn put_sessions(&mut self, sessions: &[&Session]) {
+        for slice in rows_of(sessions) {
+            let table = values_table(slice.len(), 14);
+            // Generations only grow, here as well.
+            let sql = format!(
+                "INSERT INTO placement_sessions ({SESSION_COLUMNS}) VALUES {table} \
              ON CONFLICT (session) DO UPDATE SET generation = excluded.generation, \
              controller_node = excluded.controller_node, controller_boot = excluded.controller_boot, \
              target = excluded.target, target_node = excluded.target_node, \
@@ -171,139 +193,130 @@ async fn put_sessions(tx: &mut Tx, sessions: &[&Session]) -> Result<(), Fault> {
              initial_deadline = excluded.initial_deadline, deadline = excluded.deadline, \
              retired = excluded.retired \
              WHERE placement_sessions.generation <= excluded.generation"
-        );
-        let mut values = Vec::with_capacity(slice.len() * 14);
-        slice
-            .iter()
-            .for_each(|session| rows::session_values(session, &mut values));
-        let written = tx.execute(Sql::generated(sql), &values).await?;
-        if written != slice.len() as u64 {
-            return Err(Fault::Revision);
+            );
+            let mut values = Vec::with_capacity(slice.len() * 14);
+            slice
+                .iter()
+                .for_each(|session| rows::session_values(session, &mut values));
+            self.put(Sql::generated(sql), values, Some(slice.len() as u64));
         }
     }
-    Ok(())
-}
 
-async fn put_claims(tx: &mut Tx, sessions: &[&Session]) -> Result<(), Fault> {
-    let mut claims = Vec::new();
-    for session in sessions.iter().filter(|session| !session.retired) {
-        for (scope, units) in session.claims.iter() {
-            claims.push([
-                Value::from(session.fence.session.to_string()),
-                Value::from(scope.as_str()),
-                Value::from(session.fence.role.as_str()),
-                integer(units.get()),
-            ]);
+    fn put_claims(&mut self, sessions: &[&Session]) {
+        let mut claims = Vec::new();
+        for session in sessions.iter().filter(|session| !session.retired) {
+            for (scope, units) in session.claims.iter() {
+                claims.push([
+                    Value::from(session.fence.session.to_string()),
+                    Value::from(scope.as_str()),
+                    Value::from(session.fence.role.as_str()),
+                    integer(units.get()),
+                ]);
+            }
+        }
+        for slice in rows_of(&claims) {
+            let table = values_table(slice.len(), 4);
+            let sql = format!("INSERT INTO placement_claims (session, scope, role, units) VALUES {table}");
+            self.put(Sql::generated(sql), slice.as_flattened().to_vec(), None);
         }
     }
-    for slice in rows_of(&claims) {
-        let table = values_table(slice.len(), 4);
-        let sql = format!("INSERT INTO placement_claims (session, scope, role, units) VALUES {table}");
-        tx.execute(Sql::generated(sql), slice.as_flattened()).await?;
-    }
-    Ok(())
-}
 
-async fn put_pools(tx: &mut Tx, pools: &[(&ScopeName, Role, Pool)]) -> Result<(), Fault> {
-    for slice in rows_of(pools) {
-        let table = values_table(slice.len(), 5);
-        let sql = format!(
-            "INSERT INTO placement_pools (scope, role, capacity, used, revision) VALUES {table} \
+    fn put_pools(&mut self, pools: &[(&ScopeName, Role, Pool)]) {
+        for slice in rows_of(pools) {
+            let table = values_table(slice.len(), 5);
+            let sql = format!(
+                "INSERT INTO placement_pools (scope, role, capacity, used, revision) VALUES {table} \
              ON CONFLICT (scope, role) DO UPDATE SET capacity = excluded.capacity, used = excluded.used, \
              revision = excluded.revision"
-        );
-        let mut values = Vec::with_capacity(slice.len() * 5);
-        for (scope, role, pool) in slice {
-            values.extend([
-                Value::from(scope.as_str()),
-                Value::from(role.as_str()),
-                integer(pool.capacity.get()),
-                integer(pool.used),
-                integer(pool.revision.get()),
-            ]);
+            );
+            let mut values = Vec::with_capacity(slice.len() * 5);
+            for (scope, role, pool) in slice {
+                values.extend([
+                    Value::from(scope.as_str()),
+                    Value::from(role.as_str()),
+                    integer(pool.capacity.get()),
+                    integer(pool.used),
+                    integer(pool.revision.get()),
+                ]);
+            }
+            self.put(Sql::generated(sql), values, None);
         }
-        tx.execute(Sql::generated(sql), &values).await?;
     }
-    Ok(())
-}
 
-async fn delete_by_session(tx: &mut Tx, table: &str, sessions: &[String]) -> Result<(), Fault> {
-    for slice in pad(sessions) {
-        let list = in_list(slice.len());
-        let sql = format!("DELETE FROM {table} WHERE session IN ({list})");
-        let values: Vec<Value> = slice.into_iter().map(Value::from).collect();
-        tx.execute(Sql::generated(sql), &values).await?;
+    fn delete_by_session(&mut self, table: &str, sessions: &[String]) {
+        for slice in pad(sessions) {
+            let list = in_list(slice.len());
+            let sql = format!("DELETE FROM {table} WHERE session IN ({list})");
+            let values: Vec<Value> = slice.into_iter().map(Value::from).collect();
+            self.put(Sql::generated(sql), values, None);
+        }
     }
-    Ok(())
-}
 
-async fn put_target(tx: &mut Tx, target: &TargetId, row: &Target) -> Result<(), Fault> {
-    tx.execute(
-        "INSERT INTO placement_targets (target, boot, roles, revision) VALUES ($1, $2, $3, $4) \
+    fn put_target(&mut self, target: &TargetId, row: &Target) {
+        self.put(
+            "INSERT INTO placement_targets (target, boot, roles, revision) VALUES ($1, $2, $3, $4) \
          ON CONFLICT (target) DO UPDATE SET boot = excluded.boot, roles = excluded.roles, \
          revision = excluded.revision",
-        &[
-            Value::from(target.as_str()),
-            Value::from(row.boot.as_str()),
-            Value::from(rows::roles_text(&row.roles)),
-            integer(row.revision.get()),
-        ],
-    )
-    .await?;
-    Ok(())
-}
+            vec![
+                Value::from(target.as_str()),
+                Value::from(row.boot.as_str()),
+                Value::from(rows::roles_text(&row.roles)),
+                integer(row.revision.get()),
+            ],
+            None,
+        );
+    }
 
-async fn put_coordinator(tx: &mut Tx, node: &NodeId, row: Option<&Coordinator>) -> Result<(), Fault> {
-    let Some(row) = row else {
-        let sql = "DELETE FROM placement_coordinators WHERE node = $1";
-        tx.execute(sql, &[Value::from(node.as_str())]).await?;
-        return Ok(());
-    };
-    tx.execute(
-        "INSERT INTO placement_coordinators (node, boot, known_schema, quota, maximum_lease, \
+    fn put_coordinator(&mut self, node: &NodeId, row: Option<&Coordinator>) {
+        let Some(row) = row else {
+            let sql = "DELETE FROM placement_coordinators WHERE node = $1";
+            self.put(sql, vec![Value::from(node.as_str())], None);
+            return;
+        };
+        self.put(
+            "INSERT INTO placement_coordinators (node, boot, known_schema, quota, maximum_lease, \
          transaction_timeout, lock_timeout, verify_timeout, clock_skew) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
          ON CONFLICT (node) DO UPDATE SET boot = excluded.boot, known_schema = excluded.known_schema, \
          quota = excluded.quota, maximum_lease = excluded.maximum_lease, \
          transaction_timeout = excluded.transaction_timeout, lock_timeout = excluded.lock_timeout, \
          verify_timeout = excluded.verify_timeout, clock_skew = excluded.clock_skew",
-        &[
-            Value::from(node.as_str()),
-            Value::from(row.boot.as_str()),
-            integer(row.schema),
-            integer(row.quota),
-            micros(row.maximum_lease),
-            micros(row.transaction_timeout),
-            micros(row.lock_timeout),
-            micros(row.verify_timeout),
-            micros(row.clock_skew),
-        ],
-    )
-    .await?;
-    Ok(())
-}
-
-async fn put_evidence(tx: &mut Tx, pieces: &[StoredEvidence]) -> Result<(), Fault> {
-    for slice in rows_of(pieces) {
-        let table = values_table(slice.len(), 8);
-        let sql = format!(
-            "INSERT INTO placement_evidence (session, generation, part, author_node, author_boot, kind, body, \
-             recorded) VALUES {table}"
+            vec![
+                Value::from(node.as_str()),
+                Value::from(row.boot.as_str()),
+                integer(row.schema),
+                integer(row.quota),
+                micros(row.maximum_lease),
+                micros(row.transaction_timeout),
+                micros(row.lock_timeout),
+                micros(row.verify_timeout),
+                micros(row.clock_skew),
+            ],
+            None,
         );
-        let mut values = Vec::with_capacity(slice.len() * 8);
-        for piece in slice {
-            values.extend([
-                Value::from(piece.fence.session.to_string()),
-                integer(piece.fence.generation.get()),
-                Value::from(piece.author.part()),
-                Value::from(piece.author.node(&piece.fence.target)),
-                Value::from(piece.author.boot().as_str()),
-                Value::from(piece.kind.as_str()),
-                Value::from(piece.body.as_str()),
-                Value::from(piece.at.as_micros()),
-            ]);
-        }
-        tx.execute(Sql::generated(sql), &values).await?;
     }
-    Ok(())
+
+    fn put_evidence(&mut self, pieces: &[StoredEvidence]) {
+        for slice in rows_of(pieces) {
+            let table = values_table(slice.len(), 8);
+            let sql = format!(
+                "INSERT INTO placement_evidence (session, generation, part, author_node, author_boot, kind, body, \
+             recorded) VALUES {table}"
+            );
+            let mut values = Vec::with_capacity(slice.len() * 8);
+            for piece in slice {
+                values.extend([
+                    Value::from(piece.fence.session.to_string()),
+                    integer(piece.fence.generation.get()),
+                    Value::from(piece.author.part()),
+                    Value::from(piece.author.node(&piece.fence.target)),
+                    Value::from(piece.author.boot().as_str()),
+                    Value::from(piece.kind.as_str()),
+                    Value::from(piece.body.as_str()),
+                    Value::from(piece.at.as_micros()),
+                ]);
+            }
+            self.put(Sql::generated(sql), values, None);
+        }
+    }
 }

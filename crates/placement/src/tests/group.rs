@@ -18,19 +18,11 @@ use crate::tests::world::{LONG, Place, World, ask, later, options, session};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_renewal_lets_others_through() {
     let world = roomy(World::new(&Place::File).await).await;
-    let calls: Vec<_> = (0..4_096)
-        .map(|slot| {
-            let ledger = world.ledger.clone();
-            tokio::spawn(async move { ledger.reserve(ask(slot, "op", 0)).await.unwrap() })
-        })
+    let granted = world.grant_all(4_096).await;
+    let renewals = granted
+        .iter()
+        .map(|granted| (granted.fence.clone(), later(granted, Duration::from_secs(1))))
         .collect();
-    let mut renewals = Vec::new();
-    for call in calls {
-        let Reserved::Granted(granted) = call.await.unwrap() else {
-            panic!("not granted");
-        };
-        renewals.push((granted.fence.clone(), later(&granted, Duration::from_secs(1))));
-    }
     let before = world.ledger.usage().await.unwrap().revision;
     let ledger = world.ledger.clone();
     let long = tokio::spawn(async move { ledger.renew_many(renewals).await.unwrap() });

@@ -315,6 +315,24 @@ impl World {
         }
     }
 
+    /// An assignment in each of the first `count` sessions, all asked for at once.
+    pub(crate) async fn grant_all(&self, count: u32) -> Vec<Assignment> {
+        let calls: Vec<_> = (0..count)
+            .map(|slot| {
+                let ledger = self.ledger.clone();
+                tokio::spawn(async move { ledger.reserve(ask(slot, "op", 0)).await.unwrap() })
+            })
+            .collect();
+        let mut granted = Vec::new();
+        for call in calls {
+            match call.await.unwrap() {
+                Reserved::Granted(assignment) => granted.push(assignment),
+                other => panic!("not granted: {other:?}"),
+            }
+        }
+        granted
+    }
+
     pub(crate) async fn retire(&self, fence: &Fence) -> Released {
         match self.ledger.retire(fence.clone(), None).await.unwrap() {
             Retirement::Proved { released, .. } => released,

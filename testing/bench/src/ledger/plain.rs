@@ -73,7 +73,3 @@ pub(crate) fn tombstones(schema: &str, count: u32) -> String {
          UPDATE placement_meta SET total = {count}, retired = {count}"
     )
 }
-
-/// A bare loop of the statements that the ledger runs for one cycle, with the same durability. It prints
-/// milliseconds per cycle.
-pub(crate) const SQLITE: &str = include_str!("bare.py");

@@ -12,14 +12,16 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
+use crate::bounds::EvidenceBody;
 use crate::error::{Retirement, Unproven};
+use crate::evidence::EvidenceKind;
 use crate::ledger::Ledger;
 use crate::outcome::{Renewed, Reserved};
 use crate::tests::faults::operations::{PATIENCE, roomy};
 use crate::tests::world::{
     Judge, Place, World, ask, ask_gpu, later, look, node, open_real, options, session,
 };
-use crate::verify::{Presented, Verdict, Verifier};
+use crate::verify::{Acceptance, Presented, Verdict, Verifier, VerifyError};
 
 /// Relays one connection after the other to `port` of this machine; once `stalled`, it reads from the server no more
 /// and keeps every connection open.
@@ -62,6 +64,15 @@ async fn relay(port: u16, stalled: Arc<AtomicBool>) -> u16 {
     here
 }
 
+/// A ledger at `url` that waits for as long as a slow machine may need.
+async fn patient(url: &str) -> Ledger {
+    let mut patient = options();
+    patient.lock_timeout = PATIENCE;
+    patient.transaction_timeout = PATIENCE;
+    let store = open_real(&url.parse().unwrap()).await;
+    Ledger::open(&store, patient, None).await.unwrap().0
+}
+
 /// Whoever holds the lock and takes no answers any more loses it: the server cannot look at a timeout of its own
 /// while it writes to somebody who does not read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -76,12 +87,7 @@ async fn a_holder_whose_peer_reads_no_more_loses_the_lock() {
     .await
     .unwrap();
     let url = server.fresh_schema();
-    let mut patient = options();
-    patient.lock_timeout = PATIENCE;
-    patient.transaction_timeout = PATIENCE;
-    let (ledger, _) = Ledger::open(&open_real(&url.parse().unwrap()).await, patient, None)
-        .await
-        .unwrap();
+    let ledger = patient(&url).await;
 
     let stalled = Arc::new(AtomicBool::new(false));
     let through = relay(port, Arc::clone(&stalled)).await;
@@ -116,12 +122,7 @@ async fn a_holder_that_freezes_loses_the_lock() {
         return;
     };
     let url = server.fresh_schema();
-    let mut patient = options();
-    patient.lock_timeout = PATIENCE;
-    patient.transaction_timeout = PATIENCE;
-    let (ledger, _) = Ledger::open(&open_real(&url.parse().unwrap()).await, patient, None)
-        .await
-        .unwrap();
+    let ledger = patient(&url).await;
     let (held, holds) = oneshot::channel();
     let (thaw, thawed) = std::sync::mpsc::sync_channel::<()>(1);
     let frozen = std::thread::spawn(move || {
@@ -196,19 +197,11 @@ async fn renewals_get_through(trigger: &str) {
     };
     let server = Arc::new(server);
     let world = roomy(World::new(&Place::Postgres(Arc::clone(&server))).await).await;
-    let calls: Vec<_> = (0..400)
-        .map(|slot| {
-            let ledger = world.ledger.clone();
-            tokio::spawn(async move { ledger.reserve(ask(slot, "op", 0)).await.unwrap() })
-        })
+    let granted = world.grant_all(400).await;
+    let renewals: Vec<_> = granted
+        .iter()
+        .map(|granted| (granted.fence.clone(), later(granted, Duration::from_secs(60))))
         .collect();
-    let mut renewals = Vec::new();
-    for call in calls {
-        let Reserved::Granted(granted) = call.await.unwrap() else {
-            panic!("not granted");
-        };
-        renewals.push((granted.fence.clone(), later(&granted, Duration::from_secs(60))));
-    }
     let schema = world
         .url
         .rsplit('=')
@@ -365,6 +358,85 @@ async fn stuck_verdicts_of_one_node_leave_room_for_the_others() {
         }
     }
     world.audit().await;
+}
+
+/// Never done with a proof that was found, at once with one that an operator brings.
+struct Attested {
+    /// Whether what is brought is judged without waiting.
+    at_once: bool,
+    hold: Arc<AtomicBool>,
+}
+
+impl Attested {
+    fn accepts(presented: &Presented) -> Option<Result<Acceptance, VerifyError>> {
+        let offered = presented.offered.as_ref()?;
+        (offered.as_str() == "fenced").then(|| {
+            Ok(Acceptance {
+                fence: presented.fence.clone(),
+                kind: EvidenceKind::Attested,
+            })
+        })
+    }
+}
+
+impl Verifier for Attested {
+    fn at_once(&self, presented: &Presented) -> Option<Result<Acceptance, VerifyError>> {
+        Self::accepts(presented).filter(|_| self.at_once)
+    }
+
+    fn verify(&self, presented: Presented) -> Verdict<'_> {
+        Box::pin(async move {
+            if let Some(accepted) = Self::accepts(&presented) {
+                return accepted;
+            }
+            while self.hold.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err("there is no proof".into())
+        })
+    }
+}
+
+/// What an operator attests about an assignment passes a verdict about it that never ends; judged at once, it does so
+/// even where such verdicts have every place of the node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attestation_passes_verdicts_that_are_stuck() {
+    for (at_once, stuck) in [(false, 1), (true, 4)] {
+        let world = roomy(World::new(&Place::Memory).await).await;
+        let hold = Arc::new(AtomicBool::new(true));
+        let _let_go = LetGo(Arc::clone(&hold));
+        let verifier: Arc<dyn Verifier> = Arc::new(Attested { at_once, hold });
+        let mut hasty = options();
+        hasty.verify_timeout = Duration::from_millis(20);
+        let (hasty, _) = Ledger::open(&world.store, hasty, Some(Arc::clone(&verifier)))
+            .await
+            .unwrap();
+        let mut fences = Vec::new();
+        for slot in 0..stuck {
+            let fence = world.grant(ask(slot, "op", 0)).await.fence;
+            let retired = hasty.retire(fence.clone(), None).await.unwrap();
+            assert!(
+                matches!(retired, Retirement::Unproven(Unproven::TimedOut(_))),
+                "{retired:?}"
+            );
+            fences.push(fence);
+        }
+        let offered = EvidenceBody::new("fenced").unwrap();
+        let mut patient = hasty.clone();
+        patient.wait_for_verdicts(PATIENCE);
+        let retired = patient.retire(fences[0].clone(), Some(offered)).await.unwrap();
+        assert!(
+            matches!(
+                retired,
+                Retirement::Proved {
+                    by: Some(EvidenceKind::Attested),
+                    ..
+                }
+            ),
+            "{retired:?}"
+        );
+        world.audit().await;
+    }
 }
 
 /// Whoever looks while a transaction is on its way sees a later clock than that one was begun at: the clock has not
