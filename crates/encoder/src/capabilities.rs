@@ -160,7 +160,7 @@ pub fn supports_request(request: &Request, capabilities: Capabilities) -> Result
             Offer::SoftSubtitles,
         ),
         (
-            burned(request).is_some(),
+            request.drawn().is_some(),
             capabilities.burned_subtitles,
             Offer::BurnedSubtitles,
         ),
@@ -196,20 +196,12 @@ pub fn supports_request(request: &Request, capabilities: Capabilities) -> Result
             matches!(kind, StreamKind::Audio(_))
         })?;
     }
-    for stream in [request.subtitle, burned(request)].into_iter().flatten() {
+    for stream in [request.subtitle, request.drawn()].into_iter().flatten() {
         check_stream(request, "subtitle", stream, |kind| {
             matches!(kind, StreamKind::Subtitle(_))
         })?;
     }
     Ok(())
-}
-
-/// The subtitle stream that is drawn into the picture of `request`.
-pub(crate) fn burned(request: &Request) -> Option<u32> {
-    match &request.video.as_ref()?.action {
-        VideoAction::Encode(encode) => encode.burn,
-        VideoAction::Copy => None,
-    }
 }
 
 fn check_video(request: &Request, capabilities: Capabilities) -> Result<(), Unsupported> {

@@ -8,7 +8,7 @@
 
 use ether_media::{StreamKind, Ticks};
 
-use crate::capabilities::{Capabilities, Offer, Unsupported, burned, supports_request};
+use crate::capabilities::{Capabilities, Offer, Unsupported, supports_request};
 use crate::request::Request;
 
 /// Most points of a keyframe index that can travel to another machine (T24).
@@ -23,7 +23,7 @@ pub const MOST_POINTS: usize = 8_192;
 /// [`Unsupported`] with the first thing that stands in the way.
 pub fn admits_remote(request: &Request, capabilities: Capabilities) -> Result<(), Unsupported> {
     // Pictures are drawn in where the fonts and the other files of the film are.
-    if burned(request).is_some() {
+    if request.drawn().is_some() {
         let what = Offer::BurnedSubtitles;
         return Err(Unsupported::LocalOnly { what });
     }

@@ -100,6 +100,14 @@ impl Request {
         request
     }
 
+    /// The subtitle stream that is drawn into the picture, where one is.
+    pub fn drawn(&self) -> Option<u32> {
+        match &self.video.as_ref()?.action {
+            VideoAction::Encode(encode) => encode.burn,
+            VideoAction::Copy => None,
+        }
+    }
+
     /// How many qualities of the picture there are; one where it is copied, none where there is no picture.
     pub fn rungs(&self) -> usize {
         match self.video.as_ref().map(|track| &track.action) {

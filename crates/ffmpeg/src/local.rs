@@ -7,7 +7,7 @@ use ether_encoder::{
     BoxFuture, Capabilities, Choice, Encoder, Execution, Input, Protocol, Request, Resource, Served, Start,
     StartError, Started, Unsupported, supports_request,
 };
-use ether_media::Ticks;
+use ether_media::{StreamKind, Ticks};
 use ether_process::Spawner;
 use ether_types::Clock;
 use tokio::task::JoinSet;
@@ -221,7 +221,13 @@ impl Encoder for LocalEncoder {
 
     fn supports(&self, request: &Request) -> Result<(), Unsupported> {
         supports_request(request, self.capabilities())?;
-        if let Some(stream) = request.subtitle {
+        let is_text = |stream: &u32| {
+            let stream = request.facts.stream(*stream);
+            stream.is_some_and(|s| matches!(&s.kind, StreamKind::Subtitle(subtitle) if subtitle.text))
+        };
+        // Whoever draws text reads it as whoever gives it out does.
+        let drawn = request.drawn().filter(is_text);
+        for stream in request.subtitle.into_iter().chain(drawn) {
             Subtitles::offers(&request.facts, stream).map_err(|error| match error {
                 SubtitleError::Unreadable { codec } => Unsupported::Missing {
                     what: format!("a reader of {codec} subtitles"),

@@ -49,6 +49,8 @@ pub struct Wishes {
     pub max_height: Option<u32>,
     /// What must happen to the picture.
     pub video: Force,
+    /// Whether a subtitle is drawn into the picture, which is then encoded.
+    pub drawn: bool,
     /// Which sound is wanted first.
     pub audio: AudioChoice,
     /// Which sounds are offered beside it.
@@ -70,6 +72,7 @@ impl Default for Wishes {
             max_bit_rate: None,
             max_height: None,
             video: Force::Auto,
+            drawn: false,
             audio: AudioChoice::Main,
             sounds: Sounds::All,
             protocol: Protocol::Hls,
@@ -315,6 +318,9 @@ pub enum CannotPlay {
         /// The index that was asked for.
         stream: u32,
     },
+    /// A subtitle is to be drawn in, and there is no picture.
+    #[error("there is no picture that a subtitle could be drawn into")]
+    NothingToDrawOn,
     /// Copying was insisted on and cannot be.
     #[error("the picture cannot be copied: {why}")]
     CannotCopy {
@@ -342,7 +348,12 @@ pub fn decide(facts: &Facts, client: &Client, wishes: &Wishes) -> Result<Decisio
     let span = span::of(facts, video, audio).ok_or(CannotPlay::LengthUnknown)?;
 
     let mut reasons = Vec::new();
-    if wishes.direct {
+    if wishes.drawn {
+        if video.is_none() {
+            return Err(CannotPlay::NothingToDrawOn);
+        }
+        reasons.push(Reason::SubtitleDrawn);
+    } else if wishes.direct {
         match direct(facts, video, audio, client, wishes, &span) {
             Ok(decision) => return Ok(decision?),
             Err(why) => reasons.push(why),

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ether_encoder::BoxFuture;
-use ether_types::{Clock, Monotonic};
+use ether_types::{Budget, BudgetView, Clock, Monotonic, Remembered};
 use tokio::sync::oneshot;
 
 use crate::ports::{Ask, Capacity, CapacityRefusal, CapacityUsage, Charge, Proof, ReleaseError, Units};
@@ -29,8 +29,19 @@ struct Book {
     used: Units,
     open: bool,
     taken: BTreeMap<u64, Units>,
+    /// Those of what is taken whose encoders are not proved gone.
+    stranded: BTreeSet<u64>,
+    budgets: Budgets,
     waiting: BTreeMap<Place, Waiter>,
     next: u64,
+}
+
+/// What of the book must be remembered (D15): scratch that is booked, in MiB, and milli-slots that came back from no
+/// encoder.
+#[derive(Debug)]
+struct Budgets {
+    scratch: Budget,
+    stranded: Budget,
 }
 
 /// A place in the queue: when the playback first asked, then who came first.
@@ -53,11 +64,18 @@ impl fmt::Debug for LocalCapacity {
 impl LocalCapacity {
     /// Budgets of `limit`, nothing taken, open.
     pub fn new(limit: Units, clock: Arc<dyn Clock>) -> Self {
+        let now = clock.monotonic();
+        let (slots, mib) = (u64::from(limit.milli_slots), u64::from(limit.scratch_mib));
         let book = Book {
             limit,
             used: Units::default(),
             open: true,
             taken: BTreeMap::new(),
+            stranded: BTreeSet::new(),
+            budgets: Budgets {
+                scratch: Budget::new(Remembered::Scratch, 0, mib, now),
+                stranded: Budget::new(Remembered::StrandedClaims, 0, slots, now),
+            },
             waiting: BTreeMap::new(),
             next: 1,
         };
@@ -162,8 +180,37 @@ impl Book {
     fn give_back(&mut self, id: u64) {
         // A charge that is not in the book was given back before: a repeated success.
         if let Some(units) = self.taken.remove(&id) {
+            self.stranded.remove(&id);
             self.free(units);
             self.serve();
+        }
+    }
+
+    /// Lets the budgets know how things stand at `now`, and the log of a mark that was passed.
+    fn account(&mut self, now: Monotonic) {
+        let stranded = self.stranded.iter().filter_map(|id| self.taken.get(id));
+        let stranded: u64 = stranded.map(|units| u64::from(units.milli_slots)).sum();
+        let (used, limit) = (self.used, self.limit);
+        let Budgets {
+            scratch,
+            stranded: claims,
+        } = &mut self.budgets;
+        for (budget, used, limit) in [
+            (scratch, used.scratch_mib.into(), limit.scratch_mib.into()),
+            (claims, stranded, u64::from(limit.milli_slots)),
+        ] {
+            if let Some(warning) = budget.note(used, limit, now) {
+                let BudgetView { of, full_in_ms, .. } = budget.look(now);
+                tracing::warn!(
+                    budget = ?of,
+                    used,
+                    limit,
+                    full_in_ms,
+                    "a budget is {} % full: {}",
+                    warning.mark(),
+                    of.mend()
+                );
+            }
         }
     }
 
@@ -202,6 +249,23 @@ impl Capacity for LocalCapacity {
         }
     }
 
+    fn budgets(&self) -> Vec<BudgetView> {
+        let now = self.clock.monotonic();
+        let mut book = lock(&self.book);
+        book.account(now);
+        let Budgets { scratch, stranded } = &book.budgets;
+        vec![scratch.look(now), stranded.look(now)]
+    }
+
+    fn strand(&self, charge: &Charge) {
+        let now = self.clock.monotonic();
+        let mut book = lock(&self.book);
+        if book.taken.contains_key(&charge.id) {
+            book.stranded.insert(charge.id);
+            book.account(now);
+        }
+    }
+
     fn admits(&self, units: Units) -> Result<(), CapacityRefusal> {
         lock(&self.book).admits(units)
     }
@@ -209,11 +273,14 @@ impl Capacity for LocalCapacity {
     fn reserve(&self, ask: Ask) -> BoxFuture<'_, Result<Charge, CapacityRefusal>> {
         Box::pin(async move {
             let mut place = {
+                let now = self.clock.monotonic();
                 let mut book = lock(&self.book);
                 book.admits(ask.units)?;
                 let units = book.charged(ask.units);
                 if book.waiting.is_empty() && book.fits(units).is_ok() {
-                    return Ok(book.take(units));
+                    let charge = book.take(units);
+                    book.account(now);
+                    return Ok(charge);
                 }
                 if book.waiting.len() >= MAX_WAITING {
                     let waiting = u32::try_from(book.waiting.len()).unwrap_or(u32::MAX);
@@ -256,7 +323,10 @@ impl Capacity for LocalCapacity {
         charge: &'a Charge,
         _proof: &'a Proof,
     ) -> BoxFuture<'a, Result<(), ReleaseError>> {
-        lock(&self.book).give_back(charge.id);
+        let now = self.clock.monotonic();
+        let mut book = lock(&self.book);
+        book.give_back(charge.id);
+        book.account(now);
         Box::pin(async { Ok(()) })
     }
 }

@@ -9,10 +9,10 @@ use ether_encoder::{
     Rung, SegmentContainer, Share, Unsupported, VideoCodec, VideoEncode, VideoTrack,
 };
 use ether_media::decision::{
-    self, AudioAction, AudioDecision, CannotPlay, Client, Decision, Force, SegmentKind, VideoAction,
-    VideoDecision, VideoTarget, Wishes,
+    self, AudioAction, AudioDecision, CannotPlay, Client, Decision, SegmentKind, VideoAction, VideoDecision,
+    VideoTarget, Wishes,
 };
-use ether_media::{Codec, SoundGrid, Stream, Ticks};
+use ether_media::{Codec, SoundGrid, Stream, StreamKind, Ticks};
 
 use crate::cost::Costs;
 use crate::ports::{ItemDetail, Units};
@@ -30,6 +30,15 @@ pub struct Plan {
     pub texts: Vec<Text>,
     /// What has to be made; absent when the file itself is handed over.
     pub making: Option<Making>,
+}
+
+/// The subtitle track that is to be shown, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubtitleWish {
+    /// The track, as the item lists it.
+    pub stream: u32,
+    /// Whether it is drawn into the picture; absent: one of pictures is, and one of text is offered beside it.
+    pub drawn: Option<bool>,
 }
 
 /// What an encoder is asked for.
@@ -78,6 +87,20 @@ pub enum PlanError {
         /// Where the presentation ends.
         end: Ticks,
     },
+    /// A track of pictures is to be shown and not to be drawn: nothing but the picture can show it.
+    #[error("subtitle stream {stream} has pictures and no text: nothing but the picture itself can show it")]
+    OnlyDrawn {
+        /// The track.
+        stream: u32,
+    },
+    /// A file beside the film is to be drawn in: drawing reads the film alone.
+    #[error(
+        "subtitle {stream} is a file beside the film, and only tracks of the film itself can be drawn in"
+    )]
+    NeverDrawn {
+        /// The track.
+        stream: u32,
+    },
     /// The encoder cannot do it.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
@@ -98,8 +121,8 @@ impl Plan {
         Self::with_subtitle(item, client, wishes, start, None, capabilities)
     }
 
-    /// The same with the subtitle track that is to be shown: one of text is offered beside the picture as the one
-    /// that is chosen, one of pictures is drawn into it.
+    /// The same with the subtitle track that is to be shown, beside the picture as the one that is chosen, or drawn
+    /// into it.
     ///
     /// # Errors
     /// As [`Plan::new`].
@@ -108,24 +131,16 @@ impl Plan {
         client: &Client,
         wishes: &Wishes,
         start: Ticks,
-        subtitle: Option<u32>,
+        subtitle: Option<SubtitleWish>,
         capabilities: Capabilities,
     ) -> Result<Self, PlanError> {
-        let burn = subtitle.filter(|stream| texts::is_pictures(item, *stream));
-        let texts = texts::of(item, subtitle);
-        if let Some(stream) = subtitle.filter(|_| burn.is_none())
-            && !texts.iter().any(|text| text.stream == stream)
-        {
-            return Err(PlanError::CannotPlay(CannotPlay::NoSuchStream {
-                kind: "subtitle",
-                stream,
-            }));
-        }
-        // What is drawn into the picture needs a picture that is made.
+        let burn = subtitle.map(|wish| drawn(item, wish)).transpose()?.flatten();
+        // What is drawn in is not to be shown a second time.
+        let beside = subtitle.map(|wish| wish.stream).filter(|_| burn.is_none());
+        let texts = texts::of(item, beside);
         let wishes = &match burn {
             Some(_) => Wishes {
-                video: Force::Encode,
-                direct: false,
+                drawn: true,
                 ..*wishes
             },
             None => *wishes,
@@ -194,6 +209,28 @@ impl Plan {
     /// The container of segments; absent when there are none.
     pub fn packaging(&self) -> Option<Packaging> {
         self.decision.segments.map(packaging)
+    }
+}
+
+/// The stream that is drawn into the picture for `wish`, where one is.
+fn drawn(item: &ItemDetail, wish: SubtitleWish) -> Result<Option<u32>, PlanError> {
+    let SubtitleWish { stream, drawn } = wish;
+    if item.sidecars.iter().any(|sidecar| sidecar.stream == stream) {
+        return match drawn {
+            Some(true) => Err(PlanError::NeverDrawn { stream }),
+            _ => Ok(None),
+        };
+    }
+    match item.facts.stream(stream).map(|stream| &stream.kind) {
+        Some(StreamKind::Subtitle(subtitle)) => match drawn.unwrap_or(!subtitle.text) {
+            true => Ok(Some(stream)),
+            false if subtitle.text => Ok(None),
+            false => Err(PlanError::OnlyDrawn { stream }),
+        },
+        _ => Err(PlanError::CannotPlay(CannotPlay::NoSuchStream {
+            kind: "subtitle",
+            stream,
+        })),
     }
 }
 
@@ -402,6 +439,7 @@ fn audio_track(audio: &AudioDecision) -> AudioTrack {
 mod tests {
     use std::path::PathBuf;
 
+    use ether_media::decision::Force;
     use ether_media::{Cut, VideoFacts};
 
     use super::*;

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::auth::Principal;
 use crate::grant::GrantKeys;
 use crate::lifecycle::{EndReason, LifeLimits, Lifecycle};
-use crate::plan::{Plan, PlanError};
+use crate::plan::{Plan, PlanError, SubtitleWish};
 use crate::playback::{Activity, Dates, Editor, Encoding, Playback, Shared, Task, TaskReport};
 use crate::ports::{Capacity, CapacityRefusal, ItemDetail, Library, LibraryError, OpenError};
 use crate::works::Works;
@@ -78,8 +78,8 @@ pub struct NewPlayback {
     pub client: Client,
     /// What the viewer wishes.
     pub wishes: Wishes,
-    /// The subtitle track that is to be shown.
-    pub subtitle: Option<u32>,
+    /// The subtitle track that is to be shown, and how.
+    pub subtitle: Option<SubtitleWish>,
 }
 
 /// Why a playback is not made.

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use ether_encoder::{BoxFuture, Retirement, Revision};
 use ether_media::Facts;
 use ether_media::subtitles::{Form, Line, Track};
-use ether_types::{ItemId, Monotonic, PlaybackId, Timestamp};
+use ether_types::{BudgetView, ItemId, Monotonic, PlaybackId, Timestamp};
 use serde::Serialize;
 
 /// The films and songs of this node, where people left off in them, and how the folders are doing.
@@ -406,6 +406,18 @@ pub struct NewViewer {
 pub trait Capacity: Send + Sync {
     /// What is used, what there is, and who waits.
     fn usage(&self) -> CapacityUsage;
+
+    /// How full it is of what must be remembered, and when it will be full (D15). A book that keeps no such account
+    /// answers with nothing.
+    fn budgets(&self) -> Vec<BudgetView> {
+        Vec::new()
+    }
+
+    /// Takes in that the end of what ran on `charge` was asked for and is not proved: its units stay taken, and count
+    /// as stranded until [`Capacity::release`].
+    fn strand(&self, charge: &Charge) {
+        let _ = charge;
+    }
 
     /// Whether `units` could be had at all. Reserves nothing (D17).
     ///

@@ -53,12 +53,6 @@ pub(crate) fn of(item: &ItemDetail, chosen: Option<u32>) -> Vec<Text> {
     texts
 }
 
-/// Whether `stream` is a track of pictures, which only the picture itself can show.
-pub(crate) fn is_pictures(item: &ItemDetail, stream: u32) -> bool {
-    let found = item.facts.stream(stream);
-    found.is_some_and(|s| matches!(&s.kind, StreamKind::Subtitle(subtitle) if !subtitle.text))
-}
-
 /// When the lines of `stream` are shown by a player that was decided for so. Files beside a film count from what
 /// its viewer sees first.
 pub(crate) fn clock(item: &ItemDetail, decision: &Decision, stream: u32) -> Clock {

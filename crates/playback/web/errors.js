@@ -27,6 +27,7 @@ const WORDS = {
 
   nothing_to_play: ["There is nothing to play in it", "The file has neither a moving picture nor sound.", Mend.LIBRARY],
   no_such_stream: ["That track is not in the file", "Choose another one.", Mend.RETRY],
+  cannot_burn: ["These subtitles cannot be shown that way", "Choose others, or none.", Mend.NONE],
   cannot_copy: ["The original picture cannot be shown here", "The server can convert it while you watch.", Mend.NONE],
   length_unknown: ["The file does not say how long it is", "It may be damaged, or still being written. Repackaging it (with ffmpeg -c copy) mends this.", Mend.LIBRARY],
   cannot_cut: ["The file cannot be cut into parts to send", "Repackaging it (with ffmpeg -c copy) may mend this.", Mend.LIBRARY],

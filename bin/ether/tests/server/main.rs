@@ -11,6 +11,8 @@ mod command_line;
 #[cfg(test)]
 mod dash;
 #[cfg(test)]
+mod drawn;
+#[cfg(test)]
 mod films;
 #[cfg(test)]
 mod hls;

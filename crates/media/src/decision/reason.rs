@@ -14,6 +14,8 @@ pub enum Reason {
     ClientPlaysCodec,
     /// It was asked for.
     Asked,
+    /// A subtitle is drawn into the picture.
+    SubtitleDrawn,
     /// The player does not say that it plays files in this container.
     ContainerNotPlayable {
         /// The file's container.
@@ -110,6 +112,7 @@ impl Reason {
             Self::ClientPlaysFile => "client_plays_file",
             Self::ClientPlaysCodec => "client_plays_codec",
             Self::Asked => "asked",
+            Self::SubtitleDrawn => "subtitle_drawn",
             Self::ContainerNotPlayable { .. } => "container_not_playable",
             Self::OtherTrackFirst => "other_track_first",
             Self::CodecNotPlayable { .. } => "codec_not_playable",
@@ -141,6 +144,7 @@ impl fmt::Display for Reason {
             Self::ClientPlaysFile => f.write_str("the player plays the file as it is"),
             Self::ClientPlaysCodec => f.write_str("the player plays the stream as it is"),
             Self::Asked => f.write_str("it was asked for"),
+            Self::SubtitleDrawn => f.write_str("a subtitle is drawn into the picture"),
             Self::ContainerNotPlayable { container } => {
                 write!(f, "the player does not play {} files", container_name(container))
             }

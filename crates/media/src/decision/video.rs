@@ -44,6 +44,13 @@ pub(super) fn decide(
         video,
         span,
     };
+    if wishes.drawn {
+        let why = Reason::SubtitleDrawn;
+        return match wishes.video {
+            Force::Copy => Err(CannotPlay::CannotCopy { why }),
+            Force::Auto | Force::Encode => source.encode(client, wishes, sound, why).map_err(Into::into),
+        };
+    }
     if wishes.video != Force::Encode {
         match source.copy(client, wishes, sound) {
             Ok(Ok((copied, timeline))) => return Ok((copied, Vec::new(), timeline)),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ether_types::{ManualClock, PlaybackId, Timestamp};
+use ether_types::{ManualClock, PlaybackId, Timestamp, Warning};
 
 use super::*;
 use crate::ports::NeverStarted;
@@ -199,4 +199,44 @@ async fn devices_have_a_budget_of_their_own() {
     let refused = limited.reserve(now).await.unwrap_err();
     let (used, limit) = (9_000, 10_000);
     assert_eq!(refused, CapacityRefusal::Encoders { used, limit });
+}
+
+/// Scratch that fills up is told of while there is time: at 70 and at 90 %, and when it will be full (D15).
+#[tokio::test]
+async fn the_budget_of_scratch_warns_and_looks_ahead() {
+    let (capacity, clock) = capacity(100_000);
+    let scratch = || {
+        let budgets = capacity.budgets();
+        budgets
+            .into_iter()
+            .find(|budget| budget.of == Remembered::Scratch)
+            .unwrap()
+    };
+    assert_eq!(
+        (scratch().used, scratch().limit, scratch().warning),
+        (0, 1_000, None)
+    );
+    let mut charges = Vec::new();
+    for (mib, warning) in [
+        (400, None),
+        (299, None),
+        (1, Some(Warning::High)),
+        (199, Some(Warning::High)),
+        (1, Some(Warning::Critical)),
+    ] {
+        let mut ask = ask(10, 0);
+        ask.units.scratch_mib = mib;
+        charges.push(capacity.reserve(ask).await.unwrap());
+        assert_eq!(scratch().warning, warning, "{} MiB", scratch().used);
+    }
+    // 900 in half an hour: the rest takes 200 s.
+    clock.advance(Duration::from_secs(1_800));
+    assert_eq!(scratch().full_in_ms, Some(200_000));
+    for charge in charges {
+        capacity.release(&charge, &proof()).await.unwrap();
+    }
+    assert_eq!(
+        (scratch().used, scratch().warning, scratch().full_in_ms),
+        (0, None, None)
+    );
 }

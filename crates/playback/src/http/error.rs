@@ -402,6 +402,18 @@ impl From<PlanError> for ApiError {
                 "cannot_cut",
                 "ask for other `segmentSeconds`, or repackage the file (ffmpeg -c copy)",
             ),
+            PlanError::CannotPlay(CannotPlay::NothingToDrawOn) => (
+                "cannot_burn",
+                "leave `burn` out; the text of what is only heard is offered beside it",
+            ),
+            PlanError::OnlyDrawn { .. } => (
+                "cannot_burn",
+                "leave `burn` out, and it is drawn in; with `subtitle` -1 nothing is",
+            ),
+            PlanError::NeverDrawn { .. } => (
+                "cannot_burn",
+                "leave `burn` out, and its text is offered beside the picture",
+            ),
             PlanError::StartPastEnd { .. } => ("start_past_end", "ask for an earlier `offsetMs`"),
             PlanError::Unsupported(Unsupported::Missing { .. }) => (
                 "encoder_lacks",
@@ -427,8 +439,13 @@ impl From<PlanError> for ApiError {
                             "a whole number from {rate}, the picture's bit rate, and what the sound takes"
                         ),
                     ),
+                    Reason::SubtitleDrawn => answer.with("field", "video").with("allowed", "auto, encode"),
                     _ => answer,
                 }
+            }
+            PlanError::OnlyDrawn { .. } => answer.with("field", "burn").with("allowed", "true, or left out"),
+            PlanError::NeverDrawn { .. } | PlanError::CannotPlay(CannotPlay::NothingToDrawOn) => {
+                answer.with("field", "burn").with("allowed", "false, or left out")
             }
             PlanError::StartPastEnd { end, .. } => answer
                 .with("field", "offsetMs")

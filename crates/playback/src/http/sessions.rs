@@ -24,6 +24,7 @@ use super::resource::set;
 use super::view;
 use crate::auth::Principal;
 use crate::lifecycle::{EndReason, ViewerState};
+use crate::plan::SubtitleWish;
 use crate::playback::Playback;
 use crate::playbacks::NewPlayback;
 use crate::ports::Position;
@@ -112,6 +113,11 @@ impl Read for NewPlayback {
         // A number past every stream's is no track's; it is refused where the tracks are known.
         let subtitle = fields.whole_said("subtitle", -1..=i64::from(u32::MAX), a_stream)?;
         let subtitle = subtitle.and_then(|index| u32::try_from(index).ok());
+        let drawn = fields.flag("burn")?;
+        if let (Some(drawn), None) = (drawn, subtitle) {
+            let allowed = "true or false, with `subtitle` saying which track";
+            return Err(ApiError::field("burn", &drawn.to_string(), allowed));
+        }
         let millis = fields.number("offsetMs", 0.0..=LONGEST_OFFSET * 1_000.0)?;
         let seconds = fields.number("offset", 0.0..=LONGEST_OFFSET)?;
         let start = millis.map(|millis| millis / 1_000.0).or(seconds).unwrap_or(0.0);
@@ -131,6 +137,7 @@ impl Read for NewPlayback {
                 max_bit_rate: fields.whole("maxBitrate", BIT_RATES)?,
                 max_height: fields.whole("maxHeight", HEIGHTS)?,
                 video,
+                drawn: defaults.drawn,
                 audio,
                 sounds: sounds.unwrap_or_default(),
                 protocol,
@@ -138,7 +145,7 @@ impl Read for NewPlayback {
                 segments: segments.unwrap_or(defaults.segments),
                 direct,
             },
-            subtitle,
+            subtitle: subtitle.map(|stream| SubtitleWish { stream, drawn }),
         })
     }
 }
@@ -168,8 +175,10 @@ impl Read for Client {
 pub(super) async fn list(State(app): State<Arc<App>>, Known(principal): Known) -> Result<Response, ApiError> {
     let sessions = app.playbacks.list(&principal);
     let sessions: Vec<_> = sessions.iter().map(|playback| view::session(playback)).collect();
-    let capacity = app.playbacks.capacity().usage();
-    Ok(Json(json!({"sessions": sessions, "capacity": capacity})).into_response())
+    Ok(
+        Json(json!({"sessions": sessions, "capacity": view::capacity(&**app.playbacks.capacity())}))
+            .into_response(),
+    )
 }
 
 fn find(app: &App, id: &str, principal: &Principal) -> Result<Arc<Playback>, ApiError> {

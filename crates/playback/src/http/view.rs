@@ -10,7 +10,10 @@ use super::error::ApiError;
 use super::subtitles;
 use crate::part::Part;
 use crate::playback::Playback;
-use crate::ports::{FolderState, FolderStatus, ItemDetail, ItemSummary, Listing, Problem, ScanProgress};
+use crate::ports::{
+    Capacity, CapacityUsage, FolderState, FolderStatus, ItemDetail, ItemSummary, Listing, Problem,
+    ScanProgress,
+};
 
 /// One item of a list.
 #[derive(Serialize)]
@@ -190,6 +193,22 @@ pub(super) fn created(playback: &Playback) -> Value {
         "decision": decision(playback),
         "durationMs": playback.plan().decision.timeline.end().as_millis(),
         "segments": playback.plan().segments(),
+    })
+}
+
+pub(super) fn capacity(capacity: &dyn Capacity) -> Value {
+    let CapacityUsage {
+        used,
+        limit,
+        waiting,
+        open,
+    } = capacity.usage();
+    json!({
+        "used": used,
+        "limit": limit,
+        "waiting": waiting,
+        "open": open,
+        "budgets": capacity.budgets(),
     })
 }
 

@@ -27,6 +27,9 @@ const RETRY: [Duration; 5] = [
     Duration::from_secs(30),
 ];
 
+/// How long an encoder may take to end before its charge counts as stranded.
+const PROMPT: Duration = Duration::from_secs(5);
+
 type Waiter = oneshot::Sender<Result<Arc<dyn Execution>, TurnedAway>>;
 
 /// What is left when a playback's task returns.
@@ -365,7 +368,7 @@ impl Task {
         let (capacity, clock) = (Arc::clone(&self.capacity), Arc::clone(&self.clock));
         let playback = Arc::clone(&self.playback);
         held.settling.spawn(async move {
-            let proof = prove(&*work.execution, &*clock).await;
+            let proof = prove(&*work.execution, &*clock, &*capacity, &charge).await;
             // Only now has it said its last words.
             let last = work.execution.observe();
             playback.shared().last = Some(last);
@@ -429,17 +432,33 @@ impl Task {
     }
 }
 
-/// Asks for the execution's end until it is proved.
-async fn prove(execution: &dyn Execution, clock: &dyn Clock) -> Proof {
-    let mut attempt = 0;
-    loop {
-        match execution.retire().await {
-            Ok(retirement) => return Proof::Retired(retirement),
-            Err(error) => tracing::warn!(%error, attempt, "an encoder's end is not proved; its charge stays"),
+/// Asks for the execution's end until it is proved. One that takes long leaves its charge stranded.
+async fn prove(
+    execution: &dyn Execution,
+    clock: &dyn Clock,
+    capacity: &dyn Capacity,
+    charge: &Charge,
+) -> Proof {
+    let asking = async {
+        let mut attempt = 0;
+        loop {
+            match execution.retire().await {
+                Ok(retirement) => return Proof::Retired(retirement),
+                Err(error) => {
+                    tracing::warn!(%error, attempt, "an encoder's end is not proved; its charge stays")
+                }
+            }
+            clock.sleep(RETRY[attempt.min(RETRY.len() - 1)]).await;
+            attempt += 1;
         }
-        clock.sleep(RETRY[attempt.min(RETRY.len() - 1)]).await;
-        attempt += 1;
+    };
+    let mut asking = std::pin::pin!(asking);
+    tokio::select! {
+        biased;
+        proof = &mut asking => return proof,
+        () = clock.sleep(PROMPT) => capacity.strand(charge),
     }
+    asking.await
 }
 
 /// Gives a charge back until that is known to have worked.

@@ -117,6 +117,10 @@ fn of_plans() -> Vec<ApiError> {
             rate: 9_000_000,
             limit: 1_000_000,
         }),
+        copy(Reason::SubtitleDrawn),
+        PlanError::CannotPlay(CannotPlay::NothingToDrawOn),
+        PlanError::OnlyDrawn { stream: 4 },
+        PlanError::NeverDrawn { stream: 4 },
         PlanError::CannotPlay(CannotPlay::LengthUnknown),
         PlanError::CannotPlay(CannotPlay::Timeline(TimelineError::TooLong)),
         PlanError::StartPastEnd {

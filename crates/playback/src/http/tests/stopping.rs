@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use ether_encoder::RetireError;
+use ether_types::{PlaybackId, Remembered};
 
 use super::bed::{Bed, Socket, resource};
+use crate::lifecycle::EndReason;
 use crate::playbacks::ShutdownReport;
 use crate::ports::{Capacity as _, Units};
 
@@ -98,4 +100,40 @@ async fn a_transfer_that_does_not_end_is_cut_off() {
     };
     assert_eq!(report.cut_off, 1);
     assert!(!socket.read("GET").await.whole);
+}
+
+/// Capacity that an encoder keeps which does not end is shown for what it is (D15), until its end is proved.
+#[tokio::test]
+async fn what_an_encoder_that_does_not_end_keeps_is_counted_as_stranded() {
+    let bed = Bed::new().await;
+    let session = bed.session("").await;
+    bed.get(&resource(&session, "0.m4s")).await;
+    let puppet = bed.encoder.newest();
+    let charged = bed.capacity.usage().used.milli_slots;
+    puppet.set(|state| state.unprovable = Some(RetireError::Pending));
+    let playback = bed
+        .playbacks
+        .get(&PlaybackId::new(session["id"].as_str().unwrap()).unwrap());
+    playback.unwrap().seal(EndReason::Stopped);
+    bed.until("the first try", || puppet.state.borrow().retire_calls == 1)
+        .await;
+    let stranded = || {
+        let budgets = bed.capacity.budgets();
+        let budget = budgets
+            .iter()
+            .find(|budget| budget.of == Remembered::StrandedClaims);
+        budget.unwrap().used
+    };
+    assert_eq!(stranded(), 0, "it has a few seconds to end");
+    let counted = bed.until("it is stranded", || stranded() == u64::from(charged));
+    bed.as_time_passes(counted).await;
+    let list = bed.owner("GET", "/ether/api/sessions", "").await.json();
+    let shown = &list["capacity"]["budgets"][1];
+    assert_eq!(
+        (&shown["of"], &shown["used"], &shown["limit"]),
+        (&"strandedClaims".into(), &charged.into(), &2_000.into())
+    );
+    puppet.set(|state| state.unprovable = None);
+    let back = bed.until("it came back", || stranded() == 0);
+    bed.as_time_passes(back).await;
 }

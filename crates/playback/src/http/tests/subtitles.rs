@@ -218,7 +218,11 @@ async fn hls_finds_the_whole_track_as_one_segment_on_the_segments_clock() {
 async fn a_chosen_track_of_pictures_is_drawn_into_a_picture_that_is_made_for_it() {
     let bed = Bed::new().await;
     let session = with(&bed, r#""subtitle":4"#).await;
-    assert_eq!(session["decision"]["video"]["action"], "encode");
+    let picture = &session["decision"]["video"];
+    assert_eq!(
+        (&picture["action"], &picture["reasons"][0]["code"]),
+        (&"encode".into(), &"subtitle_drawn".into())
+    );
     let unknown = bed
         .owner("POST", "/ether/api/sessions", r#"{"item":"film0","subtitle":7}"#)
         .await;
@@ -226,4 +230,83 @@ async fn a_chosen_track_of_pictures_is_drawn_into_a_picture_that_is_made_for_it(
         (unknown.status.as_u16(), unknown.code().as_str()),
         (422, "no_such_stream")
     );
+}
+
+/// Text can be drawn in too, for players that show none (case 11); what cannot be as asked is refused by name.
+#[tokio::test]
+async fn a_client_says_whether_a_track_is_drawn_in() {
+    let bed = Bed::new().await;
+    let chosen = |session: &Value| -> Vec<u64> {
+        let tracks = session["subtitles"].as_array().unwrap().iter();
+        let chosen = tracks.filter(|track| track["default"] == true);
+        chosen.map(|track| track["stream"].as_u64().unwrap()).collect()
+    };
+    let beside = with(&bed, r#""subtitle":3,"burn":false"#).await;
+    assert_eq!(beside["decision"]["video"]["action"], "copy");
+    assert_eq!(chosen(&beside), [3]);
+    let drawn = with(&bed, r#""subtitle":3,"burn":true"#).await;
+    assert_eq!(drawn["decision"]["video"]["reasons"][0]["code"], "subtitle_drawn");
+    assert_eq!(chosen(&drawn), [0_u64; 0], "or a player would show it twice");
+    let refused = async |more: &str| {
+        let wish = format!(r#"{{"item":"{FILM}",{more}}}"#);
+        let reply = bed.owner("POST", "/ether/api/sessions", &wish).await;
+        let said = reply.json();
+        let field = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
+        (
+            reply.status.as_u16(),
+            field("code"),
+            field("field"),
+            field("allowed"),
+        )
+    };
+    let beside_film = format!(r#""subtitle":{BESIDE},"burn":true"#);
+    for (more, status, code, field, allowed) in [
+        (
+            r#""burn":7,"subtitle":3"#,
+            400,
+            "malformed",
+            "burn",
+            "true or false",
+        ),
+        (
+            r#""burn":"yes","subtitle":3"#,
+            400,
+            "malformed",
+            "burn",
+            "true or false",
+        ),
+        (
+            r#""burn":true"#,
+            400,
+            "malformed",
+            "burn",
+            "true or false, with `subtitle` saying which track",
+        ),
+        (
+            r#""burn":true,"subtitle":-2"#,
+            400,
+            "malformed",
+            "subtitle",
+            "the index of a stream, or -1 for none",
+        ),
+        (
+            r#""burn":false,"subtitle":4"#,
+            422,
+            "cannot_burn",
+            "burn",
+            "true, or left out",
+        ),
+        (&beside_film, 422, "cannot_burn", "burn", "false, or left out"),
+        (r#""burn":true,"subtitle":9"#, 422, "no_such_stream", "", ""),
+        (
+            r#""burn":true,"subtitle":3,"video":"copy""#,
+            422,
+            "cannot_copy",
+            "video",
+            "auto, encode",
+        ),
+    ] {
+        let (code, field, allowed) = (code.to_owned(), field.to_owned(), allowed.to_owned());
+        assert_eq!(refused(more).await, (status, code, field, allowed), "{more}");
+    }
 }
