@@ -8,6 +8,7 @@ use ether_types::{BootId, ClusterId, Fence, Generation, NodeId, Role, ScopeName,
 
 use crate::bounds::{Claims, Quota};
 use crate::evidence::{EvidenceKind, StoredEvidence};
+use crate::sql::Unreadable;
 use crate::state::{Pool, Revision, Target};
 
 /// Whether an assignment may act, by the database's clock at the moment of the answer.
@@ -301,9 +302,9 @@ pub enum Ceiling {
         /// The fleet's.
         fleet: Quota,
     },
-    /// Not seeded, since these nodes run a placement schema that knows no ceiling.
+    /// Not seeded, since these nodes run a placement schema that knows no ceiling, or somebody's row cannot be read.
     Blocked {
-        /// Who stands in the way.
+        /// Who stands in the way; empty where it is only rows that cannot be read.
         older: Vec<NodeId>,
     },
 }
@@ -330,6 +331,9 @@ pub enum Joined {
         ceiling: Ceiling,
         /// Where other coordinators differ.
         differences: Vec<Difference>,
+        /// Rows of other coordinators that the ledger cannot have written. Opening the ledger on such a node again
+        /// mends its row.
+        unreadable: Vec<Unreadable>,
     },
     /// A later boot of this node has joined since: nothing was published. Only opening the ledger takes over.
     Superseded {

@@ -10,6 +10,7 @@ use ether_types::{BootId, ClusterId, Fence, NodeId, Role, ScopeName, SessionId, 
 
 use crate::bounds::{Capacity, Claims, Quota};
 use crate::evidence::StoredEvidence;
+use crate::sql::Unreadable;
 
 /// A key that a decision needed and the shell had not loaded: a defect, never an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -141,6 +142,15 @@ pub struct Coordinator {
     pub clock_skew: Duration,
 }
 
+/// What every coordinator published.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Coordinators {
+    /// By node.
+    pub rows: BTreeMap<NodeId, Coordinator>,
+    /// Rows of other nodes that the ledger cannot have written.
+    pub unreadable: Vec<Unreadable>,
+}
+
 /// The one row about the ledger itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Meta {
@@ -190,7 +200,7 @@ pub struct State {
     /// All evidence about the generation that a session's row has, by session.
     pub evidence: Loaded<SessionId, Vec<StoredEvidence>>,
     /// Every coordinator; `None` where they were not loaded.
-    pub coordinators: Option<BTreeMap<NodeId, Coordinator>>,
+    pub coordinators: Option<Coordinators>,
     /// The unretired assignment whose deadline is the latest, if there is one; `None` where it was not loaded.
     pub lasting: Option<Option<(Fence, Timestamp)>>,
 }
@@ -210,7 +220,7 @@ impl State {
         }
     }
 
-    pub(crate) fn all_coordinators(&self) -> Result<&BTreeMap<NodeId, Coordinator>, NotLoaded> {
+    pub(crate) fn all_coordinators(&self) -> Result<&Coordinators, NotLoaded> {
         self.coordinators
             .as_ref()
             .ok_or(NotLoaded("list of coordinators"))
@@ -256,7 +266,7 @@ impl State {
                 Change::Pool(scope, role, pool) => self.pools.set((scope.clone(), *role), Some(*pool)),
                 Change::Target(target, row) => self.targets.set(target.clone(), Some(row.clone())),
                 Change::Coordinator(node, row) => {
-                    let all = self.coordinators.get_or_insert_default();
+                    let all = &mut self.coordinators.get_or_insert_default().rows;
                     match row {
                         Some(row) => all.insert(node.clone(), row.clone()),
                         None => all.remove(node),

@@ -202,7 +202,13 @@ impl Tables {
             // than that wait lets it answer by itself.
             let patience = deadline.left() + Duration::from_millis(250);
             let begun = tokio::time::timeout(patience, begin).await;
-            match self.settle_begin(&self.writer, begun, loan, deadline).await? {
+            let settled = self.settle_begin(&self.writer, begun, loan, deadline).await;
+            let settled = settled.map_err(|error| match error {
+                // It was the lock that was waited for, by the bound of its own.
+                StoreError::Busy(_) => StoreError::Busy(lock_until.bound),
+                error => error,
+            });
+            match settled? {
                 Begun::Open(loan, began) => return Ok((loan, began)),
                 Begun::Again(fresh) => loan = fresh,
             }

@@ -59,7 +59,7 @@ pub(super) fn set_target(state: &State, set: &SetTarget) -> Result<Decision, Def
 }
 
 pub(super) fn withdraw(state: &State, node: &NodeId, boot: &BootId) -> Result<Decision, Defect> {
-    let found = state.all_coordinators()?.get(node);
+    let found = state.all_coordinators()?.rows.get(node);
     let gone = found.is_some_and(|row| row.boot == *boot);
     let changes = match gone {
         true => vec![Change::Coordinator(node.clone(), None)],
@@ -136,7 +136,8 @@ pub(super) fn join(state: &State, takes_over: bool) -> Result<Decision, Defect> 
         let cluster = cluster.clone();
         return Ok(answer(Outcome::Join(Joined::Foreign { cluster })));
     }
-    let published = state.all_coordinators()?.get(&own.node);
+    let coordinators = state.all_coordinators()?;
+    let published = coordinators.rows.get(&own.node);
     if let Some(current) = published
         .map(|row| &row.boot)
         .filter(|boot| **boot != own.published.boot)
@@ -147,10 +148,7 @@ pub(super) fn join(state: &State, takes_over: bool) -> Result<Decision, Defect> 
     }
     let mut meta = state.meta.clone();
     meta.cluster = Some(own.cluster.clone());
-    let others = || {
-        let all = state.all_coordinators();
-        all.map(|all| all.iter().filter(|(node, _)| **node != own.node))
-    };
+    let others = || coordinators.rows.iter().filter(|(node, _)| **node != own.node);
     let ceiling = match (state.meta.ceiling, Quota::new(own.published.quota)) {
         (_, Err(_)) => return Err(Defect::Accounting),
         (Some(fleet), Ok(quota)) if fleet == quota => Ceiling::Matches(fleet),
@@ -158,11 +156,12 @@ pub(super) fn join(state: &State, takes_over: bool) -> Result<Decision, Defect> 
         (None, Ok(_)) if !own.fleet => Ceiling::Local,
         (None, Ok(quota)) => {
             // A coordinator that knows no ceiling would go on reserving past it (P18).
-            let older: Vec<_> = others()?
+            let older: Vec<_> = others()
                 .filter(|(_, row)| row.schema < CEILING_SCHEMA)
                 .map(|(node, _)| node.clone())
                 .collect();
-            if older.is_empty() {
+            // What cannot be read may be one as well.
+            if older.is_empty() && coordinators.unreadable.is_empty() {
                 meta.ceiling = Some(quota);
                 Ceiling::Matches(quota)
             } else {
@@ -170,7 +169,7 @@ pub(super) fn join(state: &State, takes_over: bool) -> Result<Decision, Defect> 
             }
         }
     };
-    let differences = others()?
+    let differences = others()
         .flat_map(|(node, theirs)| {
             options(&own.published)
                 .into_iter()
@@ -192,7 +191,11 @@ pub(super) fn join(state: &State, takes_over: bool) -> Result<Decision, Defect> 
         changes.push(Change::Coordinator(own.node.clone(), Some(own.published.clone())));
     }
     Ok(Decision {
-        outcome: Outcome::Join(Joined::Joined { ceiling, differences }),
+        outcome: Outcome::Join(Joined::Joined {
+            ceiling,
+            differences,
+            unreadable: coordinators.unreadable.clone(),
+        }),
         changes,
     })
 }

@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ether_store::{Sql, Tx, Value};
-use ether_types::{Role, ScopeName, SessionId, TargetId};
+use ether_types::{NodeId, Role, ScopeName, SessionId, TargetId};
 
 use crate::command::Command;
 use crate::evidence::StoredEvidence;
 use crate::sql::rows::{
-    self, EVIDENCE_COLUMNS, EVIDENCE_WIDTH, META_COLUMNS, META_WIDTH, POOL_COLUMNS, SESSION_COLUMNS,
-    SESSION_JOINED, SESSION_WIDTH, TARGET_COLUMNS, corrupt,
+    self, EVIDENCE_COLUMNS, EVIDENCE_WIDTH, META_COLUMNS, META_WIDTH, POOL_COLUMNS, Published,
+    SESSION_COLUMNS, SESSION_JOINED, SESSION_WIDTH, TARGET_COLUMNS, corrupt,
 };
 use crate::sql::{Fault, in_list, in_list_from, pad};
-use crate::state::{Own, State};
+use crate::state::{Coordinators, Own, State};
 
 /// The keys that a group of commands will ask for.
 #[derive(Debug, Default)]
@@ -24,11 +24,13 @@ struct Needs {
     targets: BTreeSet<TargetId>,
     scopes: BTreeSet<ScopeName>,
     coordinators: bool,
+    /// Coordinators whose rows have to be readable: what such a one published decides about the command itself.
+    published: BTreeSet<NodeId>,
     lasting: bool,
 }
 
 impl Needs {
-    fn add(&mut self, command: &Command) {
+    fn add(&mut self, own: &Own, command: &Command) {
         match command {
             Command::SetPool(set) => {
                 self.scopes.insert(set.scope.clone());
@@ -58,7 +60,17 @@ impl Needs {
                 self.evidence.insert(fence.session.clone());
                 self.targets.insert(fence.target.clone());
             }
-            Command::Join { .. } | Command::Withdraw { .. } => self.coordinators = true,
+            Command::Join { takes_over } => {
+                self.coordinators = true;
+                // Whoever takes over writes a row of its own, whatever stood there.
+                if !takes_over {
+                    self.published.insert(own.node.clone());
+                }
+            }
+            Command::Withdraw { node, .. } => {
+                self.coordinators = true;
+                self.published.insert(node.clone());
+            }
             Command::Raise { .. } => {}
             Command::Rebase { .. } => self.lasting = true,
         }
@@ -75,7 +87,7 @@ pub(crate) struct Snapshot {
 /// The snapshot for `commands`, read under the lock.
 pub(crate) async fn load(tx: &mut Tx, own: &Own, commands: &[Command]) -> Result<Snapshot, Fault> {
     let mut needs = Needs::default();
-    commands.iter().for_each(|command| needs.add(command));
+    commands.iter().for_each(|command| needs.add(own, command));
     let mut snapshot = load_sessions(tx, own, &mut needs).await?;
     let state = &mut snapshot.state;
     load_targets_and_pools(tx, state, &needs).await?;
@@ -83,10 +95,23 @@ pub(crate) async fn load(tx: &mut Tx, own: &Own, commands: &[Command]) -> Result
     if needs.coordinators {
         let sql = "SELECT node, boot, known_schema, quota, maximum_lease, transaction_timeout, lock_timeout, \
                    verify_timeout, clock_skew FROM placement_coordinators";
-        let mut all = BTreeMap::new();
+        let mut all = Coordinators::default();
         for row in &tx.query(sql, &[]).await? {
-            let (node, coordinator) = rows::coordinator(row)?;
-            all.insert(node, coordinator);
+            let Published { key, read } = rows::coordinator(row)?;
+            match read {
+                Ok((node, coordinator)) => {
+                    all.rows.insert(node, coordinator);
+                }
+                Err(unreadable) => {
+                    if needs.published.iter().any(|node| node.as_str() == key) {
+                        return Err(unreadable.into());
+                    }
+                    // Nobody else's call fails by it, but it counts for one that might say anything.
+                    if key != own.node.as_str() {
+                        all.unreadable.push(unreadable);
+                    }
+                }
+            }
         }
         state.coordinators = Some(all);
     }

@@ -12,7 +12,7 @@ use crate::decide::Defect;
 
 /// A row that the ledger cannot have written as it is. It is nobody's but its own fault: whatever needs it fails,
 /// and nothing else does.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("column {column} of {table} holds what the ledger never writes, in the row of {row}")]
 pub struct Unreadable {
     /// Which table.

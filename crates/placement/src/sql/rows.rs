@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use ether_store::{Row, Value};
+use ether_store::{Row, StoreError, Value};
 use ether_types::{
     BootId, ClusterId, Fence, Generation, NodeId, OperationId, Role, ScopeName, SessionId, TargetId,
     Timestamp,
@@ -256,12 +256,23 @@ pub(crate) fn pool(row: &Row) -> Result<((ScopeName, Role), Pool), Fault> {
     Ok(((read.parsed("scope", ScopeName::new(&key))?, role), pool))
 }
 
-pub(crate) fn coordinator(row: &Row) -> Result<(NodeId, Coordinator), Fault> {
+pub(crate) fn coordinator(row: &Row) -> Result<Published, StoreError> {
     let key = row.text(0usize)?;
+    let read = published(row, &key);
+    Ok(Published { key, read })
+}
+
+/// A coordinator's row: its key, and the rest as far as it can be read.
+pub(crate) struct Published {
+    pub(crate) key: String,
+    pub(crate) read: Result<(NodeId, Coordinator), Unreadable>,
+}
+
+fn published(row: &Row, key: &str) -> Result<(NodeId, Coordinator), Unreadable> {
     let read = Read {
         row,
         table: "placement_coordinators",
-        key: &key,
+        key,
     };
     let coordinator = Coordinator {
         boot: read.of(1, "boot", BootId::new)?,
@@ -273,7 +284,7 @@ pub(crate) fn coordinator(row: &Row) -> Result<(NodeId, Coordinator), Fault> {
         verify_timeout: read.span(7, "verify_timeout")?,
         clock_skew: read.span(8, "clock_skew")?,
     };
-    Ok((read.parsed("node", NodeId::new(&key))?, coordinator))
+    Ok((read.parsed("node", NodeId::new(key))?, coordinator))
 }
 
 /// The columns of a piece of evidence, as [`evidence`] reads them.

@@ -106,7 +106,7 @@ pub(crate) async fn write(tx: &mut Tx, snapshot: &Snapshot, dirty: &Dirty) -> Re
         }
     }
     for node in &dirty.coordinators {
-        let row = state.coordinators.as_ref().and_then(|all| all.get(node));
+        let row = state.coordinators.as_ref().and_then(|all| all.rows.get(node));
         all.put_coordinator(node, row);
     }
     let consumed = dirty.consumed.intersection(&snapshot.evidenced);

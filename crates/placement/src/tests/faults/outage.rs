@@ -97,7 +97,8 @@ async fn many_controllers(location: &ether_store::Location, url: &str) {
         looks
     });
     for mut job in jobs {
-        let ended = tokio::time::timeout(4 * PATIENCE, job.wait()).await;
+        // Each gets its turns, whoever else asks.
+        let ended = tokio::time::timeout(if soak() { 8 * PATIENCE } else { PATIENCE }, job.wait()).await;
         assert!(
             ended
                 .expect("a controller waits without bound")
@@ -447,7 +448,11 @@ async fn a_stuck_holder(location: ether_store::Location) {
     });
     holds.await.unwrap();
     let fault = said(ledger.reserve(ask(1, "op", 0)).await);
-    assert!(matches!(&*fault, Fault::Store(StoreError::Busy(_))), "{fault}");
+    let by_its_own = |bound: &Duration| *bound <= Duration::from_millis(100);
+    assert!(
+        matches!(&*fault, Fault::Store(StoreError::Busy(bound)) if by_its_own(bound)),
+        "{fault}"
+    );
     assert!(
         look(&ledger, &[session(0)]).await[0].is_some(),
         "readers do not wait"
@@ -456,6 +461,18 @@ async fn a_stuck_holder(location: ether_store::Location) {
     assert!(matches!(granted, Reserved::Granted(_)), "{granted:?}");
     assert!(stuck.await.unwrap().is_err());
     audit(ledger.tables()).await;
+}
+
+/// The bound that passed.
+fn ended_by(cause: &Cause) -> Option<Duration> {
+    match cause {
+        Cause::Timeout(bound) => Some(*bound),
+        Cause::Fault(fault) => match &**fault {
+            Fault::Store(StoreError::Busy(bound) | StoreError::Timeout(bound)) => Some(*bound),
+            _ => None,
+        },
+        Cause::Ended => None,
+    }
 }
 
 /// While the lock is held for good, every call that needs it ends without an outcome, and every other one is
@@ -502,7 +519,14 @@ async fn every_call_ends(location: ether_store::Location) {
             let ended = ended.unwrap_or_else(|_| panic!("{operation:?} waits without bound"));
             let locked = operation.mutates() || operation == Operation::Lookup;
             match ended {
-                Err(LedgerError::Unknown(_)) if locked => {}
+                // It says which bound ended it: its own, and none of the many that are longer.
+                Err(LedgerError::Unknown(unknown)) if locked => {
+                    let kept = ended_by(&unknown.cause);
+                    assert!(
+                        kept.is_some_and(|kept| kept <= bound),
+                        "{operation:?}: {unknown:?}"
+                    );
+                }
                 Ok(()) if !locked => {}
                 other => panic!("{operation:?}: {other:?}"),
             }

@@ -96,9 +96,9 @@ async fn controller(location: &str, index: u32, cycles: u64) {
         let fence = loop {
             match ledger.reserve(request.clone()).await {
                 Ok(Reserved::Granted(granted) | Reserved::Replayed(granted)) => break granted.fence,
-                // Full for the moment, or no answer: ask again.
+                // Full for the moment, or no answer: ask again. So many ask that each has to leave the others room.
                 Ok(Reserved::NoCapacity { .. }) | Err(LedgerError::Unknown(_)) => {
-                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
                 }
                 other => panic!("{other:?}"),
             }

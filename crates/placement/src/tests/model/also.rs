@@ -1,12 +1,14 @@
 //! What some explorations have besides: evidence and a liar, a pool that changes, a ceiling, a clock that steps back.
 
-use ether_types::{Fence, Generation, SessionId};
+use std::time::Duration;
+
+use ether_types::{Fence, Generation, SessionId, Timestamp};
 
 use crate::bounds::{EvidenceBody, Quota};
 use crate::command::Command;
 use crate::evidence::{Author, EvidenceKind};
 use crate::tests::model::system::{Execution, Step, System};
-use crate::tests::world::{boot, node};
+use crate::tests::world::{START, boot, node};
 
 /// What may happen besides, one thing for each exploration: together they would be too many states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,6 +22,24 @@ pub(super) enum Also {
     Ceiling,
     /// The database's clock is stepped back, as often as it went forward, and an operator rebases the ledger.
     Back,
+    /// As [`Also::Back`], where a step of the clock is within the declared skew and goes by, and one process remembers
+    /// the latest clock that there was, which it saw without the lock.
+    Within,
+}
+
+impl Also {
+    /// Whether the clock may be stepped back.
+    pub(super) fn steps_back(self) -> bool {
+        matches!(self, Also::Back | Also::Within)
+    }
+
+    /// How far the clock may stand behind: less than any step of it, or as far as one step.
+    pub(super) fn skew(self) -> Duration {
+        match self {
+            Also::Within => Duration::from_secs(1),
+            _ => Duration::from_millis(1),
+        }
+    }
 }
 
 /// The author that lies in the model: the owner of no source.
@@ -61,7 +81,7 @@ impl System {
                     steps.push(Step::Reconfigure);
                 }
             }
-            Also::Back => {
+            Also::Back | Also::Within => {
                 for session in self.ledger.sessions.present().map(|(key, _)| key.clone()) {
                     ask(Command::Lookup { session });
                 }
@@ -71,7 +91,23 @@ impl System {
                 if self.clock > 0 && self.moved < 3 {
                     steps.push(Step::Back);
                 }
+                if self.also == Also::Within && self.clock < self.highest {
+                    self.glimpsed(steps);
+                }
             }
+        }
+    }
+
+    /// What the process asks that has seen a later clock.
+    fn glimpsed(&self, steps: &mut Vec<Step>) {
+        let mut ask = |command| steps.push(Step::Glimpse(Box::new(command)));
+        for session in self.ledger.sessions.present().map(|(key, _)| key.clone()) {
+            ask(Command::Lookup { session });
+        }
+        for (fence, _) in self.granted.values() {
+            let fence = fence.clone();
+            let deadline = Timestamp::from_micros(START + 2_000_000);
+            ask(Command::Renew { fence, deadline });
         }
     }
 

@@ -49,6 +49,8 @@ pub(super) enum Broken {
     Downward,
     /// Nobody remembers how late it has been.
     NoMemory,
+    /// An end that one process told from its own memory, within the skew, is not written down.
+    Unwritten,
     /// A clock that stands behind stops nothing.
     OpenBehind,
     /// The clock is rebased under assignments that last longer.
@@ -68,7 +70,7 @@ pub(super) enum Broken {
 }
 
 impl Broken {
-    pub(super) const ALL: [Broken; 24] = [
+    pub(super) const ALL: [Broken; 25] = [
         Broken::ExpiryFrees,
         Broken::ReuseUnretired,
         Broken::AnyGeneration,
@@ -85,6 +87,7 @@ impl Broken {
         Broken::NoCeiling,
         Broken::Downward,
         Broken::NoMemory,
+        Broken::Unwritten,
         Broken::OpenBehind,
         Broken::RebaseHeld,
         Broken::RebaseAny,
@@ -101,6 +104,7 @@ impl Broken {
             Broken::OnePlace | Broken::SelfSuccession | Broken::EvidenceStays => Also::Evidence,
             Broken::NoCeiling | Broken::Downward => Also::Ceiling,
             Broken::NoMemory | Broken::OpenBehind | Broken::RebaseHeld | Broken::RebaseAny => Also::Back,
+            Broken::Unwritten => Also::Within,
             Broken::Blind => Also::Pools,
             _ => Also::Nothing,
         }
@@ -301,6 +305,7 @@ impl Broken {
                     replayed.initial_deadline = row.unwrap().deadline;
                 }
             }
+            Broken::Unwritten if matches!(command, Command::Lookup { .. }) => decision.changes.clear(),
             Broken::NoMemory => {
                 for change in &mut decision.changes {
                     if let Change::Meta(meta) = change {

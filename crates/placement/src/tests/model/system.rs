@@ -9,11 +9,11 @@ use ether_types::{Fence, Generation, OperationId, Role, SessionId, TargetId, Tim
 
 use crate::bounds::{Capacity, Claims, Lease, Quota, Units};
 use crate::command::{Admission, Command, Reserve, ReserveRequest, SetPool, SetTarget};
-use crate::decide::{Decision, decide, record};
-use crate::outcome::{Authority, Outcome, PoolSet, Rebased, Recorded, Renewed, Reserved, TargetSet};
+use crate::decide::{Decision, Reading, decide, record};
+use crate::outcome::{Authority, Outcome, PoolSet, Rebased, Renewed, Reserved, TargetSet};
 use crate::sql::schema::SCHEMA;
 use crate::state::{Change, Coordinator, Meta, Own, Revision, State};
-use crate::tests::model::also::{Also, liar};
+use crate::tests::model::also::Also;
 use crate::tests::model::broken::Broken;
 use crate::tests::world::{START, boot, node, options, scope};
 
@@ -52,6 +52,8 @@ pub(super) enum Step {
     Reconfigure,
     /// A request reaches the ledger.
     Ask(Box<Command>),
+    /// A request reaches it by a process that has seen the latest clock there was.
+    Glimpse(Box<Command>),
     /// The worker starts what the ledger shows as live.
     Start(Box<Fence>),
     /// The execution ends, or is sealed before it began.
@@ -66,19 +68,18 @@ pub(super) struct System {
     pub(super) clock: u8,
     /// Steps that the clock has taken, forward and back.
     pub(super) moved: u8,
+    /// The latest that the clock has been.
+    pub(super) highest: u8,
     pub(super) also: Also,
     pub(super) worker_boot: u8,
     /// Every fence that was ever granted, by session and generation, with its first deadline.
     pub(super) granted: BTreeMap<(SessionId, Generation), (Fence, Timestamp)>,
     pub(super) executions: BTreeMap<(SessionId, Generation), Execution>,
     /// Fences whose authority was seen to end.
-    over: BTreeMap<(SessionId, Generation), ()>,
+    pub(super) over: BTreeMap<(SessionId, Generation), ()>,
 }
 
-/// How far the clock may stand behind: the least there is, and less than any step of it.
-const SKEW: Duration = Duration::from_millis(1);
-
-fn key(fence: &Fence) -> (SessionId, Generation) {
+pub(super) fn key(fence: &Fence) -> (SessionId, Generation) {
     (fence.session.clone(), fence.generation)
 }
 
@@ -100,7 +101,7 @@ impl System {
                 transaction_timeout: Duration::from_secs(1),
                 lock_timeout: Duration::from_secs(1),
                 verify_timeout: Duration::from_secs(1),
-                clock_skew: SKEW,
+                clock_skew: also.skew(),
             },
             fleet: false,
         };
@@ -130,6 +131,7 @@ impl System {
             ledger,
             clock: 0,
             moved: 0,
+            highest: 0,
             also,
             worker_boot: 1,
             granted: BTreeMap::new(),
@@ -182,7 +184,7 @@ impl System {
     }
 
     /// The instant that anything is judged at.
-    fn seen(&self) -> Timestamp {
+    pub(super) fn seen(&self) -> Timestamp {
         self.now().max(self.ledger.meta.clock)
     }
 
@@ -279,6 +281,7 @@ impl System {
             Step::Tick => {
                 self.clock += 1;
                 self.moved += 1;
+                self.highest = self.highest.max(self.clock);
             }
             Step::Back => {
                 self.clock -= 1;
@@ -292,17 +295,24 @@ impl System {
             Step::End(fence) => {
                 self.executions.insert(key(fence), Execution::Ended);
             }
-            Step::Ask(command) => answer = Some(self.ask(command, broken)?),
+            Step::Ask(command) => answer = Some(self.ask(command, self.now().into(), broken)?),
+            Step::Glimpse(command) => {
+                let reading = Reading {
+                    clock: self.now(),
+                    seen: Timestamp::from_micros(START + 1_000_000 * i64::from(self.highest)),
+                };
+                answer = Some(self.ask(command, reading, broken)?);
+            }
         }
         self.check()?;
         Ok(answer)
     }
 
-    fn ask(&mut self, command: &Command, broken: Broken) -> Result<Outcome, String> {
+    fn ask(&mut self, command: &Command, reading: Reading, broken: Broken) -> Result<Outcome, String> {
         let now = self.now();
         let asked = command;
         let (ledger, command) = broken.before(&self.loaded(command), command, now);
-        let mut decision = decide(&ledger, &command, now.into()).map_err(|defect| defect.to_string())?;
+        let mut decision = decide(&ledger, &command, reading).map_err(|defect| defect.to_string())?;
         broken.after(&self.ledger, &command, &mut decision);
         let mut next = ledger;
         next.apply(&decision.changes);
@@ -373,181 +383,32 @@ impl System {
     }
 
     /// Whether `change` only says how late it is, which matters where the clock may go back.
-    fn of_the_clock(&self, change: &Change) -> bool {
+    pub(super) fn of_the_clock(&self, change: &Change) -> bool {
         let Change::Meta(meta) = change else { return false };
         let clock = self.ledger.meta.clock;
         let but_for_it = Meta {
             clock,
             ..meta.clone()
         } == self.ledger.meta;
-        but_for_it && self.also != Also::Back
+        but_for_it && !self.also.steps_back()
     }
 
     /// Notes whose authority an answer told to be over.
     fn told(&mut self, command: &Command, outcome: &Outcome) {
         let over = match (command, outcome) {
-            (_, Outcome::Lookup(Some(record))) if record.authority == Authority::Expired => &record.fence,
-            (Command::Renew { fence, .. }, Outcome::Renew(Renewed::Expired { .. })) => fence,
+            (_, Outcome::Lookup(Some(record))) if record.authority == Authority::Expired => {
+                (&record.fence, record.deadline)
+            }
+            (Command::Renew { fence, .. }, Outcome::Renew(Renewed::Expired { deadline })) => {
+                (fence, *deadline)
+            }
             _ => return,
         };
-        self.over.insert(key(over), ());
-    }
-
-    /// The latest deadline that may be given out: `seconds`, those of a lease or of the longest one, from the
-    /// database's own clock.
-    fn furthest(&self, seconds: u64) -> Timestamp {
-        self.now().checked_add(Duration::from_secs(seconds)).unwrap()
-    }
-
-    /// What no answer may say.
-    fn judge(&self, decision: &Decision) -> Result<(), String> {
-        match &decision.outcome {
-            Outcome::Reserve(Reserved::Granted(granted)) => {
-                let double = self
-                    .granted
-                    .values()
-                    .any(|(fence, _)| fence.operation == granted.fence.operation);
-                if double {
-                    return Err("one operation was granted twice".to_owned());
-                }
-                if granted.initial_deadline > self.furthest(1) {
-                    return Err("a deadline was given out that lies too far ahead".to_owned());
-                }
-                if self.granted.contains_key(&key(&granted.fence)) {
-                    return Err("one generation was granted twice".to_owned());
-                }
-            }
-            Outcome::Reserve(Reserved::Replayed(replayed)) => {
-                let first = self.granted.get(&key(&replayed.fence));
-                if first != Some(&(replayed.fence.clone(), replayed.initial_deadline)) {
-                    return Err("a replay is not the first answer".to_owned());
-                }
-                let still = |change: &Change| self.also == Also::Back || self.of_the_clock(change);
-                if !decision.changes.iter().all(still) {
-                    return Err("a replay changed something".to_owned());
-                }
-            }
-            Outcome::Renew(Renewed::Renewed {
-                deadline,
-                moved: true,
-            }) if *deadline > self.furthest(2) => {
-                return Err("a deadline was given out that lies too far ahead".to_owned());
-            }
-            Outcome::Renew(Renewed::Renewed { deadline, .. }) if *deadline <= self.now() => {
-                return Err("a renewal gave authority that is over".to_owned());
-            }
-            Outcome::Record(Recorded::Conflict { current }) if current.author != liar() => {
-                return Err("an author was kept out by its own other word".to_owned());
-            }
-            Outcome::Record(Recorded::Conflict { .. } | Recorded::Full { .. }) => {
-                return Err("a liar kept an author out".to_owned());
-            }
-            _ => {}
+        // An end that is told from further ahead than the skew is one process's own.
+        let (fence, end) = over;
+        if end.saturating_since(self.now().max(self.ledger.meta.clock)) <= self.also.skew() {
+            self.over.insert(key(fence), ());
         }
-        Ok(())
-    }
-
-    /// What no step may do to a session: take its generation or its deadline back.
-    fn compare(&self, next: &State) -> Result<(), String> {
-        let (meta, before) = (&next.meta, &self.ledger.meta);
-        let rebased = meta.epoch == before.epoch + 1;
-        let same_epoch = meta.epoch == before.epoch && meta.clock >= before.clock;
-        if meta.ceiling < before.ceiling || !(rebased || same_epoch) {
-            return Err("the ceiling or the latest instant went back".to_owned());
-        }
-        for (key, pool) in next.pools.present() {
-            let before = self.ledger.pools.get(key).ok().flatten();
-            if pool.used > before.map_or(0, |pool| pool.used) && pool.used > pool.capacity.get() {
-                return Err("a pool is over its capacity".to_owned());
-            }
-        }
-        for (session, before) in self.ledger.sessions.present() {
-            let Ok(Some(after)) = next.sessions.get(session) else {
-                return Err("a session was forgotten".to_owned());
-            };
-            let (old, new) = (before.fence.generation, after.fence.generation);
-            if new < old {
-                return Err("a generation went back".to_owned());
-            }
-            if new == old && (after.deadline < before.deadline || after.fence != before.fence) {
-                return Err("an assignment changed under its fence".to_owned());
-            }
-            if new == old && before.retired && !after.retired {
-                return Err("a retirement was taken back".to_owned());
-            }
-        }
-        Ok(())
-    }
-
-    /// What holds in every state.
-    fn check(&mut self) -> Result<(), String> {
-        // Where the clock may go back, an end that nobody was told of may be put off.
-        let now = match self.also {
-            Also::Back => self.ledger.meta.clock,
-            _ => self.now(),
-        };
-        let mut used = BTreeMap::new();
-        let (mut total, mut retired) = (0, 0);
-        for (session, row) in self.ledger.sessions.present() {
-            total += 1;
-            let at = (session.clone(), row.fence.generation);
-            match record(row, now).authority {
-                Authority::Retired => retired += 1,
-                _ if self.over.contains_key(&at) && record(row, self.seen()).authority == Authority::Live => {
-                    return Err("authority came back after its expiry".to_owned());
-                }
-                Authority::Live => {}
-                Authority::Expired => {
-                    self.over.insert(at, ());
-                }
-            }
-            if !row.retired {
-                for (scope, units) in row.claims.iter() {
-                    *used.entry((scope.clone(), row.fence.role)).or_insert(0) += units.get();
-                }
-            }
-        }
-        if (total, retired) != (self.ledger.meta.total, self.ledger.meta.retired) {
-            return Err("the counters do not count the rows".to_owned());
-        }
-        for (key, pool) in self.ledger.pools.present() {
-            if pool.used != used.get(key).copied().unwrap_or(0) {
-                return Err("used units are not the unretired claims".to_owned());
-            }
-            if pool.used > pool.capacity.get() && self.also != Also::Pools {
-                return Err("a pool is over its capacity".to_owned());
-            }
-        }
-        if self
-            .ledger
-            .meta
-            .ceiling
-            .is_some_and(|ceiling| total > ceiling.get())
-        {
-            return Err("more sessions than the ceiling allows".to_owned());
-        }
-        for (session, kept) in self.ledger.evidence.present() {
-            let row = self.ledger.sessions.get(session).unwrap();
-            let about = |row: &crate::state::Session| {
-                !row.retired && kept.iter().all(|piece| piece.fence == row.fence)
-            };
-            if !row.is_some_and(about) {
-                return Err("evidence outlived what it is about".to_owned());
-            }
-        }
-        let mut running = BTreeMap::new();
-        for (at, _) in self.executions.iter().filter(|(_, e)| **e == Execution::Running) {
-            let fence = &self.granted[at].0;
-            let row = self.ledger.sessions.get(&at.0).unwrap();
-            if row.is_none_or(|row| row.retired || row.fence != *fence) {
-                return Err("a process runs that the ledger has forgotten".to_owned());
-            }
-            *running.entry(fence.target.clone()).or_insert(0) += 1;
-        }
-        if running.values().any(|processes| *processes > 1) && self.also != Also::Pools {
-            return Err("two processes share one slot".to_owned());
-        }
-        Ok(())
     }
 
     /// Two independent hashes over everything that the future depends on.
@@ -567,8 +428,8 @@ impl System {
             )
                 .hash(hasher);
             // While the clock only goes forward, how late it has been is how late it is.
-            if self.also == Also::Back {
-                (meta.clock, meta.epoch, self.moved).hash(hasher);
+            if self.also.steps_back() {
+                (meta.clock, meta.epoch, self.moved, self.highest).hash(hasher);
             }
             for (key, kept) in self.ledger.evidence.present() {
                 for piece in kept {

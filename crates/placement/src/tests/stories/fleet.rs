@@ -5,9 +5,11 @@ use std::time::Duration;
 use ether_types::ClusterId;
 
 use crate::bounds::Quota;
-use crate::error::OpenError;
+use crate::error::{Cause, LedgerError, OpenError, UnknownOutcome};
 use crate::options::Options;
 use crate::outcome::{Ceiling, Joined, Raised, Renewed, Reserved};
+use crate::sql::Fault;
+use crate::tests::stories::guard::meddle;
 use crate::tests::world::{LONG, World, ask, boot, later, node, options, session};
 
 fn quota(value: u64) -> Quota {
@@ -177,6 +179,57 @@ pub(super) async fn a_stale_boot_takes_nothing_over(world: World) {
     assert_eq!(world.ledger.join().await.unwrap(), Joined::Superseded { current });
     assert!(matches!(next.join().await.unwrap(), Joined::Joined { .. }));
     assert_eq!(published().await, ["c2"]);
+}
+
+pub(super) async fn an_unreadable_coordinator_stops_nobody_else(world: World) {
+    let world = world.ready().await;
+    let (broken, _) = world.join(other("f1", 5_000)).await.unwrap();
+    let sql = "UPDATE placement_coordinators SET known_schema = -1 WHERE node = 'f1'";
+    meddle(&world, sql).await;
+    meddle(&world, "UPDATE placement_meta SET ceiling = NULL").await;
+
+    // Whose schema cannot be read may be one that knows no ceiling.
+    let (second, joined) = world.join(other("f2", 5_000)).await.unwrap();
+    let unreadable = |joined: &Joined| match joined {
+        Joined::Joined { unreadable, .. } => unreadable
+            .iter()
+            .map(|bad| (bad.column, bad.row.clone()))
+            .collect(),
+        other => panic!("{other:?}"),
+    };
+    let bad: Vec<_> = unreadable(&joined);
+    assert_eq!(bad, [("known_schema", "f1".to_owned())]);
+    assert_eq!(*ceiling(&joined), Ceiling::Blocked { older: Vec::new() });
+    assert!(matches!(
+        world.ledger.join().await.unwrap(),
+        Joined::Joined { .. }
+    ));
+    assert!(second.withdraw(node("f2"), boot("f2")).await.unwrap());
+    // What depends on the row itself says so.
+    for fault in [
+        broken.join().await.map(drop).unwrap_err(),
+        second
+            .withdraw(node("f1"), boot("f1"))
+            .await
+            .map(drop)
+            .unwrap_err(),
+    ] {
+        let LedgerError::Unknown(UnknownOutcome {
+            cause: Cause::Fault(fault),
+        }) = fault
+        else {
+            panic!("{fault:?}");
+        };
+        assert!(
+            matches!(&*fault, Fault::Corrupt(bad) if bad.row == "f1"),
+            "{fault}"
+        );
+    }
+
+    // Its next start writes the row anew.
+    let (_first, joined) = world.join(other("f1", 5_000)).await.unwrap();
+    assert_eq!(unreadable(&joined), []);
+    assert_eq!(*ceiling(&joined), Ceiling::Matches(quota(5_000)));
 }
 
 pub(super) async fn options_that_differ_are_reported(world: World) {

@@ -25,7 +25,7 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 /// Changes rows behind the ledger's back.
-async fn meddle(world: &World, sql: &'static str) {
+pub(super) async fn meddle(world: &World, sql: &'static str) {
     let changed = world.ledger.tables().write::<_, StoreError, _>(LONG, move |tx| {
         Box::pin(async move { tx.execute(sql, &[]).await })
     });

@@ -75,6 +75,7 @@ stories! {
     fleet::an_older_live_schema_keeps_the_ceiling_unseeded,
     fleet::the_ceiling_rises_by_compare_and_swap_only,
     fleet::a_stale_boot_takes_nothing_over,
+    fleet::an_unreadable_coordinator_stops_nobody_else,
     fleet::options_that_differ_are_reported,
     fleet::every_mutation_raises_the_revision_and_no_reading_does,
 }
