@@ -298,8 +298,9 @@ impl Queue {
             lock: self.bound.lock,
             total: deadline.left(),
         };
+        // The task that serves the line is its own, and nobody's cancellation reaches it.
         self.tables
-            .write(bound, move |tx| {
+            .write_here(bound, move |tx| {
                 Box::pin(async move {
                     let memory = (seen, &*latest);
                     transact(tx, &own, memory, &commands, remembers, &writes).await

@@ -82,16 +82,30 @@ impl Tables {
         E: From<StoreError> + Send + 'static,
     {
         let tables = self.clone();
-        own_task(async move {
-            let deadline = Deadline::after(bound.total);
-            let (loan, began) = tables.begin_write(bound, &deadline).await?;
-            let (connection, permit) = loan.split();
-            let mut tx = Tx::new(ReadTx::new(connection, began, bound.total));
-            let outcome =
-                tokio::time::timeout(deadline.left(), catch_panic(async { body(&mut tx).await })).await;
-            finish(&tables.writer, tx.into_inner(), permit, outcome, &deadline).await
-        })
-        .await
+        own_task(async move { tables.write_here(bound, body).await }).await
+    }
+
+    /// As [`Tables::write`], on the task of the caller: for one that is never dropped before this has ended, and spares
+    /// the way to another task and back. Dropping it in the middle closes the connection, and whether the transaction
+    /// was committed is then known to nobody.
+    ///
+    /// # Errors
+    /// As [`Tables::write`].
+    ///
+    /// # Panics
+    /// As [`Tables::write`].
+    pub async fn write_here<T, E, F>(&self, bound: Bound, body: F) -> Result<T, E>
+    where
+        F: for<'t> FnOnce(&'t mut Tx) -> TxFuture<'t, T, E> + Send,
+        T: Send,
+        E: From<StoreError> + Send,
+    {
+        let deadline = Deadline::after(bound.total);
+        let (loan, began) = self.begin_write(bound, &deadline).await?;
+        let (connection, permit) = loan.split();
+        let mut tx = Tx::new(ReadTx::new(connection, began, bound.total));
+        let outcome = tokio::time::timeout(deadline.left(), catch_panic(async { body(&mut tx).await })).await;
+        finish(&self.writer, tx.into_inner(), permit, outcome, &deadline).await
     }
 
     /// Runs `body` in a transaction that sees one state of the database and takes no lock. The database itself
