@@ -17,7 +17,7 @@ use ether_encoder::{
     RetireError, Retirement, ServeError, Served, StartError, Work,
 };
 use ether_media::Ticks;
-use ether_types::Clock;
+use ether_types::{Clock, Monotonic};
 
 use crate::meter::{Fetched, Meter, Rates};
 use crate::step::reaches;
@@ -134,7 +134,7 @@ impl Execution for LocalExecution {
                 return Ok(self.fetched.counted(served));
             }
             let mut changes = store.watch();
-            let want = Want::register(store, piece);
+            let want = Want::register(store, piece, self.clock.monotonic());
             loop {
                 changes.borrow_and_update();
                 if let Some(served) = store.finished(piece) {
@@ -301,7 +301,7 @@ struct Want<'a> {
 }
 
 impl<'a> Want<'a> {
-    fn register(store: &'a Store, piece: Piece) -> Self {
+    fn register(store: &'a Store, piece: Piece, now: Monotonic) -> Self {
         let finished = store.finished(piece).is_some();
         let (ticket, since) = store.update(|state| {
             if let Piece::Segment { number, .. } = piece {
@@ -312,10 +312,11 @@ impl<'a> Want<'a> {
             if !finished {
                 state.wants.insert(state.tickets, piece);
             }
-            let since = if state.run.is_some() {
-                state.runs
-            } else {
-                state.runs + 1
+            let news = state.failure.as_ref().filter(|failure| failure.is_news(now));
+            let since = match (state.run, news) {
+                (Some(_), _) => state.runs,
+                (None, Some(failure)) => failure.run,
+                (None, None) => state.runs + 1,
             };
             (state.tickets, since)
         });
@@ -324,7 +325,7 @@ impl<'a> Want<'a> {
 
     /// Why `piece` will not come, where that is known.
     fn verdict(&self, piece: Piece) -> Option<ServeError> {
-        let state = self.store.lock();
+        let mut state = self.store.lock();
         if state.sealed {
             return Some(ServeError::Retired);
         }
@@ -337,9 +338,13 @@ impl<'a> Want<'a> {
         {
             return Some(ServeError::SourceEnded { at: end });
         }
-        let failure = state.failure.as_ref()?;
+        let failure = state.failure.as_mut()?;
         let concerns = failure.run >= self.since && number.is_none_or(|number| number >= failure.start);
-        concerns.then(|| match &failure.refusal {
+        if !concerns {
+            return None;
+        }
+        failure.untold = None;
+        Some(match &failure.refusal {
             Some(refusal) => ServeError::Refused {
                 refusal: refusal.clone(),
                 retry_after: CHOOSE_AGAIN,

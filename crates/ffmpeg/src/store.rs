@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use ether_encoder::{BUFFER, Buffer, ByteStream, Ended, MOST_RUNGS, Pieces, Refusal, Served, ServedMedia};
@@ -27,6 +28,9 @@ const AHEAD: Ticks = Ticks(30 * Ticks::HZ);
 const AHEAD_SEGMENTS: u32 = 2;
 /// Segments behind the viewer that are kept while there is room for what comes.
 const BEHIND: u32 = 1;
+/// For how long it matters to whoever asks next that an encoder hung. Who comes later may have been away on purpose.
+const NEWS: Duration = Duration::from_secs(30);
+
 /// A finished segment: its head was written after the bytes it precedes.
 #[derive(Debug)]
 pub(crate) struct Segment {
@@ -115,6 +119,18 @@ pub(crate) struct Failure {
     pub(crate) ended: Ended,
     /// Set where another device can make it.
     pub(crate) refusal: Option<Refusal>,
+    /// When it happened, as long as nobody was told.
+    pub(crate) untold: Option<Monotonic>,
+}
+
+impl Failure {
+    /// Whether somebody who asks at `now` is to hear of it although they did not wait for it. Whoever waited for an
+    /// encoder that hung gave up long before it was found out, and comes back to ask: another one in silence would be
+    /// waited for as long again.
+    pub(crate) fn is_news(&self, now: Monotonic) -> bool {
+        let recent = |at: Monotonic| now.saturating_since(at) <= NEWS;
+        self.ended == Ended::Stalled && self.untold.is_some_and(recent)
+    }
 }
 
 /// Everything that changes.

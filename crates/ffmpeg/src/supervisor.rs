@@ -257,6 +257,7 @@ impl Supervisor {
     }
 
     fn conclude(&self, run: u64, start: u32, ended: Ended, refusal: Option<Refusal>, log: Vec<String>) {
+        let now = self.tools.clock.monotonic();
         self.store.update(|state| {
             let next = state
                 .run
@@ -273,6 +274,7 @@ impl Supervisor {
                     start: next,
                     ended: failed.clone(),
                     refusal,
+                    untold: Some(now),
                 }),
             };
             state.ended = Some(ended);

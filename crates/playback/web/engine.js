@@ -153,9 +153,14 @@ function attachMse({ Hls, video, url, startSeconds, texts, onWaiting, onFailure 
   });
   hls.on(Hls.Events.ERROR, (_, data) => {
     if (data.type === Hls.ErrorTypes.NETWORK_ERROR) {
+      // What hls.js took back itself, as it does with half of a segment whose other half was refused, is no news.
+      if (data.details === Hls.ErrorDetails.INTERNAL_ABORTED && !data.fatal) return;
       const error = networkError(data);
       waiting = true;
-      if (data.fatal) onFailure(error);
+      // An encoder that hung took half a minute to be found out, and hls.js would try the next quality, and the next.
+      const hopeless = error.code === "stalled";
+      if (hopeless) hls.stopLoad();
+      if (data.fatal || hopeless) onFailure(error);
       else onWaiting(error);
       return;
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Bar, BenchError, Context, Report, alternate, pause, time};
 use crate::machine::{ffmpeg_children, own_and_children_cpu, run_until_bytes, run_until_file};
-use crate::play::{CLIP, FIRST_SEGMENT, SEEK_SECONDS, folder_of, wait_for_no_ffmpeg};
+use crate::play::{CLIP, FIRST_SEGMENT, SEEK_SECONDS, folder_of, until_fetched, wait_for_no_ffmpeg};
 use crate::server::{Client, Playback, Server, data_dir};
 
 /// Bytes of a progressive stream after which a player has something to show.
@@ -114,18 +114,9 @@ fn beginning(
     let (ours, plain) = alternate(
         context.runs,
         || {
-            let mut playback = None;
-            let seconds = time(|| {
-                let started = server.play(&item, &wishes)?;
-                fetch(&mut server, &started, way, from)?;
-                playback = Some(started);
-                Ok(())
-            })?;
-            if let Some(playback) = playback {
-                server.end(&playback)?;
-            }
-            wait_for_no_ffmpeg(&server);
-            Ok(seconds)
+            until_fetched(&mut server, &item, &wishes, |server, started| {
+                fetch(server, started, way, from)
+            })
         },
         || {
             let dir = context.scratch("plain")?;

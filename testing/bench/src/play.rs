@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Bar, BenchError, Context, Report, alternate, pause, time};
 use crate::machine::{Cost, cpu_seconds, ffmpeg_children, resident_mib, run_tool, run_until_file};
-use crate::server::{Server, data_dir};
+use crate::server::{Playback, Server, data_dir};
 
 /// A minute of 720p at 12 Mbit/s: long enough that an encoder is still at work when its first segment is out.
 pub(crate) const CLIP: &str = "moov-at-end.mp4";
@@ -77,19 +77,10 @@ fn segment_time(context: &Context, report: &mut Report, name: &str, from: u32) -
     let (ours, plain) = alternate(
         context.runs,
         || {
-            let mut playback = None;
-            let seconds = time(|| {
-                let started = server.play(&item, &wishes)?;
-                let segments = server.segments(&started)?;
-                fetch_segment(&mut server, &segments, number)?;
-                playback = Some(started);
-                Ok(())
-            })?;
-            if let Some(playback) = playback {
-                server.end(&playback)?;
-            }
-            wait_for_no_ffmpeg(&server);
-            Ok(seconds)
+            until_fetched(&mut server, &item, &wishes, |server, started| {
+                let segments = server.segments(started)?;
+                fetch_segment(server, &segments, number)
+            })
         },
         || {
             let dir = context.scratch("plain")?;
@@ -102,6 +93,26 @@ fn segment_time(context: &Context, report: &mut Report, name: &str, from: u32) -
     )?;
     report.compare(name, "s", FIRST_SEGMENT, &ours, &plain);
     server.stop()
+}
+
+/// Seconds from asking for a session until `fetch` has what it wants of it. Then the session is ended, and nothing of it
+/// runs any more.
+pub(crate) fn until_fetched(
+    server: &mut Server,
+    item: &str,
+    wishes: &Value,
+    fetch: impl FnOnce(&mut Server, &Playback) -> Result<(), BenchError>,
+) -> Result<f64, BenchError> {
+    let mut playback = None;
+    let seconds = time(|| {
+        let started = playback.insert(server.play(item, wishes)?);
+        fetch(server, started)
+    });
+    if let Some(playback) = playback {
+        server.end(&playback)?;
+    }
+    wait_for_no_ffmpeg(server);
+    seconds
 }
 
 /// The command line of the FFmpeg that a playback starts, read off the running process.

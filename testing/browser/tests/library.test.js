@@ -6,9 +6,9 @@ import fs from "node:fs/promises";
 import path from "node:path";
 import { after, before, test } from "node:test";
 
-import { DESK, openBrowser, openViewer, PHONE } from "../lib/browser.js";
-import { startEther } from "../lib/ether.js";
-import { bring, folderOf, repository } from "../lib/media.js";
+import { DESK, openViewer, PHONE } from "../lib/browser.js";
+import { bring, repository } from "../lib/media.js";
+import { closeStage, openStage } from "../lib/stage.js";
 
 const ODD_NAME = "-it's \"50% off\" & Ünï — été.mp4";
 
@@ -16,19 +16,14 @@ let server;
 let browser;
 
 before(async () => {
-  const folder = await folderOf(["interlaced.ts", "ntsc.mkv", "upright.mp4"]);
-  await bring(path.join(folder, "upright.mp4"), folder, ODD_NAME);
-  await fs.writeFile(path.join(folder, "broken.mkv"), Buffer.alloc(4096, 7));
-  await fs.writeFile(path.join(folder, "empty.mp4"), "");
-  server = await startEther({ folder });
-  await server.scanned();
-  browser = await openBrowser();
+  ({ server, browser } = await openStage(["interlaced.ts", "ntsc.mkv", "upright.mp4"], async (folder) => {
+    await bring(path.join(folder, "upright.mp4"), folder, ODD_NAME);
+    await fs.writeFile(path.join(folder, "broken.mkv"), Buffer.alloc(4096, 7));
+    await fs.writeFile(path.join(folder, "empty.mp4"), "");
+  }));
 });
 
-after(async () => {
-  await browser?.close();
-  await server?.stop();
-});
+after(() => closeStage({ server, browser }));
 
 test("every film has a picture that was made from it", async () => {
   const viewer = await openViewer(browser, server);

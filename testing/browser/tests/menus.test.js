@@ -6,9 +6,8 @@ import fs from "node:fs/promises";
 import path from "node:path";
 import { after, before, describe, test } from "node:test";
 
-import { openBrowser, openViewer } from "../lib/browser.js";
-import { startEther } from "../lib/ether.js";
-import { folderOf } from "../lib/media.js";
+import { openViewer } from "../lib/browser.js";
+import { closeStage, openStage } from "../lib/stage.js";
 import { until } from "../lib/until.js";
 
 const BESIDE = "1\n00:00:02,000 --> 00:00:04,000\ntwo seconds\n\n2\n00:00:30,000 --> 00:00:33,000\nhalf a minute\n";
@@ -17,17 +16,12 @@ let server;
 let browser;
 
 before(async () => {
-  const folder = await folderOf(["ass-cues.mkv", "interlaced.ts", "late-clock.ts", "three-languages.mkv"]);
-  await fs.writeFile(path.join(folder, "late-clock.en.srt"), BESIDE);
-  server = await startEther({ folder });
-  await server.scanned();
-  browser = await openBrowser();
+  ({ server, browser } = await openStage(["ass-cues.mkv", "interlaced.ts", "late-clock.ts", "three-languages.mkv"], async (folder) => {
+    await fs.writeFile(path.join(folder, "late-clock.en.srt"), BESIDE);
+  }));
 });
 
-after(async () => {
-  await browser?.close();
-  await server?.stop();
-});
+after(() => closeStage({ server, browser }));
 
 for (const player of ["mse", "native"]) {
   describe(`played by ${player}`, () => {

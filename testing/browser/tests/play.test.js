@@ -4,24 +4,18 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 
-import { openBrowser, openViewer } from "../lib/browser.js";
-import { startEther } from "../lib/ether.js";
-import { folderOf } from "../lib/media.js";
+import { openViewer } from "../lib/browser.js";
+import { closeStage, openStage } from "../lib/stage.js";
 import { until } from "../lib/until.js";
 
 let server;
 let browser;
 
 before(async () => {
-  server = await startEther({ folder: await folderOf(["flash-beep.mkv", "interlaced.ts", "ntsc.mkv", "three-languages.mkv", "upright.mp4"]) });
-  await server.scanned();
-  browser = await openBrowser();
+  ({ server, browser } = await openStage(["flash-beep.mkv", "interlaced.ts", "ntsc.mkv", "three-languages.mkv", "upright.mp4"]));
 });
 
-after(async () => {
-  await browser?.close();
-  await server?.stop();
-});
+after(() => closeStage({ server, browser }));
 
 for (const player of ["mse", "native"]) {
   describe(`played by ${player}`, () => {

@@ -2,27 +2,24 @@
 
 import assert from "node:assert/strict";
 import fs from "node:fs/promises";
+import os from "node:os";
 import path from "node:path";
 import { after, afterEach, before, test } from "node:test";
 
-import { openBrowser, openViewer } from "../lib/browser.js";
+import { openViewer } from "../lib/browser.js";
 import { startEther } from "../lib/ether.js";
 import { bring, folderOf, repository } from "../lib/media.js";
+import { closeStage, openStage } from "../lib/stage.js";
 import { until } from "../lib/until.js";
 
 let server;
 let browser;
 
 before(async () => {
-  server = await startEther({ folder: await folderOf(["flash-beep.mkv", "interlaced.ts", "ntsc.mkv", "truncated.mkv", "upright.mp4"]) });
-  await server.scanned();
-  browser = await openBrowser();
+  ({ server, browser } = await openStage(["flash-beep.mkv", "interlaced.ts", "ntsc.mkv", "truncated.mkv", "upright.mp4"]));
 });
 
-after(async () => {
-  await browser?.close();
-  await server?.stop();
-});
+after(() => closeStage({ server, browser }));
 
 afterEach(() => server.noEncoder());
 
@@ -80,6 +77,39 @@ test("a part that was not ready in time is asked for again, though the browser's
   assert.ok(asked > 2);
   await viewer.page.locator("#stop").click();
   await viewer.close();
+});
+
+test("an encoder that lives and makes nothing is told of, and going on starts one that works", async () => {
+  const tools = await fs.mkdtemp(path.join(os.tmpdir(), "ether-tools-"));
+  const hangs = path.join(tools, "hangs");
+  const program = path.join(tools, "ffmpeg");
+  // What stands for a disk that does not answer: encoders begin, and nothing comes of it.
+  await fs.writeFile(program, `#!/bin/sh\ncase "$*" in *libx264*) [ -e '${hangs}' ] && exec sleep 600;; esac\nexec ffmpeg "$@"\n`, { mode: 0o755 });
+  const mine = await startEther({ folder: await folderOf(["interlaced.ts"]), environment: { ETHER_FFMPEG: program } });
+  try {
+    const { id } = await mine.item("interlaced.ts");
+    await fs.writeFile(hangs, "");
+    const viewer = await openViewer(browser, mine);
+    await viewer.watch(id);
+    await viewer.page.evaluate(() => {
+      const words = document.getElementById("spinner-words");
+      globalThis.said = [];
+      new MutationObserver(() => globalThis.said.push(words.textContent)).observe(words, { childList: true, characterData: true, subtree: true });
+    });
+    // Half a minute is what an encoder gets. No other quality is tried then, each of which would take as long.
+    await viewer.page.locator("#curtain.is-problem:not([hidden])").waitFor({ timeout: 60_000 });
+    assert.match(await viewer.curtain(), /The encoder got stuck/);
+    const said = await viewer.page.evaluate(() => globalThis.said);
+    assert.ok(said.some((words) => /prepares this part/.test(words)) && !said.some((words) => /cannot be reached/.test(words)), said.join("; "));
+    await fs.rm(hangs);
+    await viewer.page.locator("#curtain-actions button").first().click();
+    await viewer.shows(0.5, 3);
+    await viewer.page.locator("#stop").click();
+    await viewer.close();
+  } finally {
+    await mine.stop();
+    await fs.rm(tools, { recursive: true, force: true });
+  }
 });
 
 test("a server that goes away and comes back is waited for", async () => {

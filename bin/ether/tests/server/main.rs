@@ -13,6 +13,8 @@ mod dash;
 #[cfg(test)]
 mod drawn;
 #[cfg(test)]
+mod everywhere;
+#[cfg(test)]
 mod films;
 #[cfg(test)]
 mod hls;
@@ -23,6 +25,8 @@ mod ladders;
 #[cfg(test)]
 mod newcomer;
 mod owned;
+#[cfg(test)]
+mod pictures;
 #[cfg(test)]
 mod play;
 #[cfg(test)]

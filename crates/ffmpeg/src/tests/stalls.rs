@@ -124,6 +124,18 @@ impl Hall {
         );
     }
 
+    /// Someone asks for `number`, so that it is the encoder's turn, and goes away; nobody waits when it is given up.
+    async fn given_up_alone(&self, hung: &Hung, number: u32) {
+        self.seconds(1, number).await;
+        while self.execution.observe().state != EncoderState::Running || !hung.is_drained() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        while self.execution.observe().ended != Some(Ended::Stalled) {
+            self.clock.advance(Duration::from_secs(1));
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
     async fn close(self) {
         self.studio.close(self.execution).await;
         assert!(ffmpegs_reading(&self.film.path).is_empty());
@@ -160,6 +172,37 @@ async fn an_encoder_that_hangs_is_given_up_however_often_viewers_ask_and_the_nex
     let again = hall.attend(fetch(&*hall.execution, segment(number))).await;
     assert!(again.is_ok(), "{again:?}");
     assert_eq!(hall.execution.observe().runs, 2);
+    hall.close().await;
+}
+
+/// Players are told "not yet" after some seconds and ask again: one that nobody waits for when it is given up is told
+/// to whoever asks next, and not waited for as long once more. That is news once, and for a while.
+#[tokio::test]
+async fn an_encoder_that_hung_while_nobody_waited_is_told_to_who_asks_next_and_to_nobody_else() {
+    let hall = Hall::open("ntsc.mkv", ENCODE).await;
+    hall.attend(fetch(&*hall.execution, INIT)).await.unwrap();
+    let hung = hall.hang().await;
+    let number = hall.soon();
+    hall.given_up_alone(&hung, number).await;
+    let stalled = ServeError::Ended {
+        ended: Ended::Stalled,
+    };
+    let told = hall.attend(fetch(&*hall.execution, segment(number))).await;
+    assert_eq!(told, Err(stalled));
+    assert_eq!(
+        hall.execution.observe().runs,
+        1,
+        "no other was started in silence"
+    );
+    let again = hall.attend(fetch(&*hall.execution, segment(number))).await;
+    assert!(again.is_ok(), "{again:?}");
+    // Whoever comes back after a long time gets a new one at once.
+    let hung = hall.hang().await;
+    let number = hall.soon();
+    hall.given_up_alone(&hung, number).await;
+    hall.clock.advance(Duration::from_secs(31));
+    let later = hall.attend(fetch(&*hall.execution, segment(number))).await;
+    assert!(later.is_ok(), "{later:?}");
     hall.close().await;
 }
 

@@ -2,6 +2,9 @@
 //!
 //! Own, because the bounds are the point: how long a request's head may take and an idle connection may stay
 //! open, how many connections there are, how long a peer may refuse to read, and when stopping ends.
+//!
+//! A head that is no HTTP, or too large, never becomes a request: hyper answers it itself, with a status and no body
+//! (400, 414, 431), and offers no place to say more. Every answer that is made here has a JSON body.
 
 mod seats;
 mod stall;
