@@ -88,10 +88,16 @@ pub enum Rejection {
     /// What it gives is not what a playlist announces (D2).
     #[error("it gives another profile or level than it is told")]
     OtherConfiguration,
-    /// It failed while it was used, and again when it was tried anew.
+    /// It failed while it was used and has not proved since that it works, or failed several films.
     #[error("it failed while it was used: {said}")]
     Lost {
         /// The deciding one of FFmpeg's last words.
+        said: String,
+    },
+    /// It did not get on with this film a while ago, and has proved since that it works.
+    #[error("it failed with this film: {said}")]
+    Film {
+        /// The deciding one of FFmpeg's last words, or what else there was to say.
         said: String,
     },
     /// It took no further session a moment ago.

@@ -1,21 +1,23 @@
 //! Which device encodes, and what became of devices while they were used.
 //!
 //! The choice is pure over three things: what was found out by trial, what happened since, and what the owner
-//! wants. A device that takes no further session is passed over for a while: that is want of capacity. One that
-//! fails is passed over at once and tried anew: if it fails again, or keeps failing films, it stays lost until
-//! the next start.
+//! wants. A device that takes no further session is passed over for a while: that is want of capacity. One under
+//! which a run failed is passed over until a new trial, which starts at once, has proved it again: a trial needs
+//! neither disk nor film, so it says whose fault it was. A film that failed on a device is left to others for an
+//! hour, and a device on which several did, in its own words, for as long. Nothing is held against it for ever.
 
 mod fault;
+mod record;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use ether_encoder::{
     Choice, ChoiceReason, Device, Refusal, Rejection, Request, Share, Unsupported, VideoCodec,
 };
+use ether_media::Facts;
 use ether_process::Spawner;
-use ether_types::{Clock, Monotonic};
+use ether_types::Clock;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
@@ -23,11 +25,7 @@ use crate::inventory::{Inventory, Verdict, encoded_as, try_device};
 use crate::plan;
 use crate::strand::Strand;
 pub(crate) use fault::Fault;
-
-/// How long a device is passed over that took no further session.
-const FULL_FOR: Duration = Duration::from_secs(30);
-/// Failures after which a device is lost although it passes its trial.
-const STRIKES: u32 = 3;
+use record::Record;
 
 /// Which devices the owner wants used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,7 +55,7 @@ impl HardwareWish {
     }
 }
 
-/// What happened to a device since it was tried.
+/// What speaks against a device, whatever its trial said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trouble {
     pub(crate) device: Device,
@@ -127,15 +125,16 @@ fn rejection(
     codec: VideoCodec,
     verdict: &Verdict,
 ) -> Option<Rejection> {
+    let met = trouble.iter().find(|t| t.device == device && t.codec == codec);
+    if let Some(met) = met {
+        return Some(met.why.clone());
+    }
     match verdict {
         Verdict::Works => {}
         Verdict::Failed { said } => return Some(Rejection::Trial { said: said.clone() }),
         Verdict::OtherConfiguration => return Some(Rejection::OtherConfiguration),
+        Verdict::Full => return Some(Rejection::Full),
         Verdict::Unknown => return Some(Rejection::Unknown),
-    }
-    let met = trouble.iter().find(|t| t.device == device && t.codec == codec);
-    if let Some(met) = met {
-        return Some(met.why.clone());
     }
     // Only what is known to be there is relied on: the processor is always at hand.
     match inventory.admits_remote(&request.on(device)) {
@@ -167,28 +166,21 @@ pub struct DeviceCounts {
 
 /// The devices of this machine and what became of them.
 pub(crate) struct Devices {
-    pub(crate) inventory: Inventory,
     spawner: Spawner,
     clock: Arc<dyn Clock>,
     wish: HardwareWish,
     state: Mutex<State>,
-    /// New trials of devices that failed; they end by themselves within seconds.
+    /// New trials of devices; they end by themselves within seconds.
     trials: Mutex<JoinSet<()>>,
 }
 
-#[derive(Default)]
 struct State {
-    known: Vec<Known>,
+    /// What is known by trial, replaced by what newer trials say.
+    inventory: Arc<Inventory>,
+    /// The same with every success that there ever was.
+    ever: Arc<Inventory>,
+    record: Record,
     counts: DeviceCounts,
-}
-
-/// What happened to one device with one codec.
-struct Known {
-    device: Device,
-    codec: VideoCodec,
-    full_until: Option<Monotonic>,
-    lost: Option<String>,
-    strikes: u32,
 }
 
 impl Devices {
@@ -198,100 +190,127 @@ impl Devices {
         clock: Arc<dyn Clock>,
         wish: HardwareWish,
     ) -> Arc<Self> {
-        Arc::new(Self {
+        let record = Record::begin(&inventory.trials, clock.monotonic());
+        let inventory = Arc::new(inventory);
+        let state = State {
+            record,
+            ever: inventory.clone(),
             inventory,
+            counts: DeviceCounts::default(),
+        };
+        Arc::new(Self {
             spawner,
             clock,
             wish,
-            state: Mutex::default(),
+            state: Mutex::new(state),
             trials: Mutex::default(),
         })
     }
 
+    /// What is known by now.
+    pub(crate) fn inventory(&self) -> Arc<Inventory> {
+        self.lock().inventory.clone()
+    }
+
+    /// Whether `request` can be started. One for a device that was lost after it had been chosen can: it fails in the
+    /// way that makes its viewer choose again.
+    ///
+    /// # Errors
+    /// The first thing that is missing.
+    pub(crate) fn supports(&self, request: &Request) -> Result<(), Unsupported> {
+        let ever = self.lock().ever.clone();
+        ever.supports(request)
+    }
+
     pub(crate) fn program(&self) -> PathBuf {
-        self.inventory.program().to_owned()
+        self.inventory().program().to_owned()
     }
 
     pub(crate) fn choose(&self, request: &Request) -> Choice {
-        choose(request, &self.inventory, &self.trouble(), self.wish)
+        let trouble = self.trouble(&request.facts);
+        choose(request, &self.inventory(), &trouble, self.wish)
     }
 
     pub(crate) fn counts(&self) -> DeviceCounts {
         self.lock().counts
     }
 
-    /// Devices that are passed over now, and why.
-    pub(crate) fn trouble(&self) -> Vec<Trouble> {
+    /// Devices that are passed over now for a film with these `facts`, and why.
+    pub(crate) fn trouble(&self, facts: &Arc<Facts>) -> Vec<Trouble> {
         let now = self.clock.monotonic();
-        let state = self.lock();
-        let why = |known: &Known| match (&known.lost, known.full_until) {
-            (Some(said), _) => Some(Rejection::Lost { said: said.clone() }),
-            (None, Some(until)) if now < until => Some(Rejection::Full),
-            _ => None,
-        };
-        let trouble = |known: &Known| {
-            let (device, codec) = (known.device, known.codec);
-            why(known).map(|why| Trouble { device, codec, why })
-        };
-        state.known.iter().filter_map(trouble).collect()
+        self.lock().record.trouble(facts, now)
     }
 
-    /// Counts an execution of `request`.
-    pub(crate) fn started(&self, request: &Request) {
+    /// Counts an execution of `request`, and tries devices anew that could have had it and whose time has come.
+    pub(crate) fn started(self: &Arc<Self>, request: &Request) {
         let Some(codec) = encoded_as(request) else { return };
-        let fallen = self
-            .trouble()
+        let trouble = self.trouble(&request.facts);
+        let fallen = trouble
             .iter()
             .any(|t| t.codec == codec && self.wish.allows(t.device));
-        let counts = &mut self.lock().counts;
-        if request.device().is_hardware() {
-            counts.hardware += 1;
-        } else {
-            counts.software += 1;
-            counts.fallbacks += u64::from(fallen);
+        let due = {
+            let mut state = self.lock();
+            let counts = &mut state.counts;
+            if request.device().is_hardware() {
+                counts.hardware += 1;
+            } else {
+                counts.software += 1;
+                counts.fallbacks += u64::from(fallen);
+            }
+            let now = self.clock.monotonic();
+            state.record.due(codec, now)
+        };
+        for device in due.into_iter().filter(|device| self.wish.allows(*device)) {
+            self.try_anew(device, codec);
         }
     }
 
-    /// Takes in that a run of `device` did not work, and says what that means for who waits for it.
-    pub(crate) fn failed(self: &Arc<Self>, device: Device, codec: VideoCodec, fault: Fault) -> Refusal {
-        tracing::warn!(%device, ?fault, "an encoding device did not work");
-        let until = self.clock.monotonic().saturating_add(FULL_FOR);
+    /// Takes in that a run of `device` on a film with these `facts` did not work, and says what that means for who
+    /// waits for it.
+    pub(crate) fn failed(
+        self: &Arc<Self>,
+        device: Device,
+        codec: VideoCodec,
+        facts: &Arc<Facts>,
+        fault: Fault,
+    ) -> Refusal {
+        tracing::warn!(%device, ?fault, "a run on an encoding device did not work");
+        let now = self.clock.monotonic();
         let mut state = self.lock();
-        let known = state.known(device, codec);
-        match fault {
-            Fault::Full => {
-                known.full_until = Some(until);
-                state.counts.full += 1;
-                Refusal::Device
-            }
-            Fault::Failed { said } => {
-                known.lost = Some(said);
-                known.strikes += 1;
-                let again = known.strikes < STRIKES;
-                state.counts.failed += 1;
-                drop(state);
-                if again {
-                    self.try_again(device, codec);
-                }
-                Refusal::DeviceLost
-            }
+        if fault == Fault::Full {
+            state.counts.full += 1;
+            state.record.full(device, codec, now);
+            return Refusal::Device;
         }
+        state.counts.failed += 1;
+        state.record.failed(device, codec, facts, fault, now);
+        drop(state);
+        self.try_anew(device, codec);
+        Refusal::DeviceLost
     }
 
-    /// Tries a device anew that failed: where it works, the film may have been at fault.
-    fn try_again(self: &Arc<Self>, device: Device, codec: VideoCodec) {
+    /// Tries a device unless that is under way.
+    fn try_anew(self: &Arc<Self>, device: Device, codec: VideoCodec) {
+        if !self.lock().record.begin_trial(device, codec) {
+            return;
+        }
         let devices = Arc::clone(self);
+        let program = self.program();
         let mut trials = self.trials.lock().unwrap_or_else(PoisonError::into_inner);
         while trials.try_join_next().is_some() {}
         trials.spawn(async move {
-            let verdict = try_device(&devices.spawner, devices.inventory.program(), device, codec).await;
-            tracing::info!(%device, ?verdict, "an encoding device that failed was tried anew");
-            let mut state = devices.lock();
-            let known = state.known(device, codec);
-            match verdict {
-                Verdict::Works if known.strikes < STRIKES => known.lost = None,
-                Verdict::Failed { said } => known.lost = Some(said),
-                _ => {}
+            loop {
+                let verdict = try_device(&devices.spawner, &program, device, codec).await;
+                tracing::info!(%device, ?verdict, "an encoding device was tried anew");
+                let (wall, now) = (devices.clock.now(), devices.clock.monotonic());
+                let mut state = devices.lock();
+                Arc::make_mut(&mut state.inventory).learn(device, codec, &verdict, wall);
+                if verdict == Verdict::Works {
+                    Arc::make_mut(&mut state.ever).learn(device, codec, &verdict, wall);
+                }
+                if state.record.tried(device, codec, &verdict, now) {
+                    break;
+                }
             }
         });
     }
@@ -309,26 +328,6 @@ impl Devices {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    fn known(&mut self, device: Device, codec: VideoCodec) -> &mut Known {
-        let found = self
-            .known
-            .iter()
-            .position(|k| k.device == device && k.codec == codec);
-        let at = found.unwrap_or_else(|| {
-            self.known.push(Known {
-                device,
-                codec,
-                full_until: None,
-                lost: None,
-                strikes: 0,
-            });
-            self.known.len() - 1
-        });
-        &mut self.known[at]
     }
 }
 

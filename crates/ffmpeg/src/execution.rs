@@ -52,7 +52,7 @@ impl LocalExecution {
             strands,
             text,
             clock: tools.clock.clone(),
-            version: tools.devices.inventory.version.clone(),
+            version: tools.devices.inventory().version.clone(),
             device: request.device(),
             work: Work::of(request),
             meter: Mutex::default(),

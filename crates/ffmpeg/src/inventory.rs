@@ -3,7 +3,8 @@
 //! FFmpeg is asked for its lists and every device that is there encodes a few frames, within a second or two at
 //! the first start. The answers are kept by the identity of FFmpeg's file and of the drivers, so that they are
 //! asked again when either changes. What could not be found out stays unknown: local play tries it, work for
-//! other machines is refused. Only answers without a gap are kept.
+//! other machines is refused. Of what was kept only the gaps are asked for again, and a device that failed counts as
+//! one after a few minutes: what it failed by may have been mended.
 
 mod drivers;
 mod lists;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use ether_encoder::{Device, Request, Revision, Unsupported, VideoCodec};
 use ether_process::Spawner;
+use ether_types::{Clock, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
@@ -25,8 +27,8 @@ pub use drivers::Machine;
 pub use lists::{Kind, Presence};
 use lists::{Lists, QUESTION, answer};
 pub(crate) use needs::{Needs, encoded_as};
+pub(crate) use trial::{FAILURE_STANDS, announced, deciding, try_device};
 pub use trial::{Trial, Verdict};
-pub(crate) use trial::{announced, deciding, try_device};
 
 /// Time that all questions and trials may take together (T22).
 const ALL: Duration = Duration::from_secs(15);
@@ -89,15 +91,20 @@ pub enum InventoryError {
 }
 
 impl Inventory {
-    /// Asks `program`, or reads what it said before from `cache` where the same file was asked and the devices
-    /// and drivers of this machine are the same.
+    /// Asks `program`, within 15 s by `clock`. What it said before is read from `cache` where the same file was
+    /// asked and the devices and drivers of this machine are the same.
     ///
     /// Cancelling ends the questions; the cache is then unchanged.
     ///
     /// # Errors
     /// [`InventoryError`] with what to do about it.
-    pub async fn load(spawner: &Spawner, program: &Path, cache: &Path) -> Result<Self, InventoryError> {
-        Self::load_on(&Machine::default(), spawner, program, cache).await
+    pub async fn load(
+        spawner: &Spawner,
+        clock: &dyn Clock,
+        program: &Path,
+        cache: &Path,
+    ) -> Result<Self, InventoryError> {
+        Self::load_on(&Machine::default(), spawner, clock, program, cache).await
     }
 
     /// [`Inventory::load`] on a machine whose devices lie elsewhere.
@@ -107,6 +114,7 @@ impl Inventory {
     pub async fn load_on(
         machine: &Machine,
         spawner: &Spawner,
+        clock: &dyn Clock,
         program: &Path,
         cache: &Path,
     ) -> Result<Self, InventoryError> {
@@ -123,17 +131,23 @@ impl Inventory {
         let cached = cached.and_then(|text| serde_json::from_slice::<Self>(&text).ok());
         let same =
             |known: &Self| known.program == program && known.identity == identity && known.drivers == drivers;
-        if let Some(known) = cached.filter(same) {
-            return known.checked();
+        let mut inventory = match cached.filter(same) {
+            Some(known) => known,
+            None => Self::unasked(spawner, program, identity, drivers).await?,
         }
-        let inventory = Self::ask(spawner, program, identity, drivers).await?.checked()?;
-        if inventory.is_complete()
-            && let Ok(text) = serde_json::to_vec(&inventory)
-        {
-            // A cache that cannot be written costs time at the next start and nothing else.
-            let part = cache.with_extension("part");
-            if tokio::fs::write(&part, text).await.is_ok() {
-                let _ = tokio::fs::rename(&part, cache).await;
+        .checked()?;
+        if inventory.has_gaps(clock.now()) {
+            // Whatever is not answered when the time is over stays unknown.
+            tokio::select! {
+                () = inventory.find_out(spawner, clock) => {}
+                () = clock.sleep(ALL) => {}
+            }
+            if let Ok(text) = serde_json::to_vec(&inventory) {
+                // A cache that cannot be written costs time at the next start and nothing else.
+                let part = cache.with_extension("part");
+                if tokio::fs::write(&part, text).await.is_ok() {
+                    let _ = tokio::fs::rename(&part, cache).await;
+                }
             }
         }
         Ok(inventory)
@@ -208,11 +222,33 @@ impl Inventory {
         self.lists.remove(kind, name);
     }
 
-    pub(crate) fn is_complete(&self) -> bool {
-        self.unanswered().is_empty() && self.trials.iter().all(|trial| trial.verdict != Verdict::Unknown)
+    /// Whether there is something to find out at `now`.
+    fn has_gaps(&self, now: Timestamp) -> bool {
+        !self.unanswered().is_empty() || self.trials.iter().any(|trial| trial.is_open(now))
     }
 
-    async fn ask(
+    /// Takes in that a device was tried anew. That it was full or did not answer in time says nothing against a
+    /// success.
+    pub(crate) fn learn(
+        &mut self,
+        device: Device,
+        codec: VideoCodec,
+        verdict: &Verdict,
+        tried_at: Timestamp,
+    ) {
+        let known = self
+            .trials
+            .iter_mut()
+            .find(|trial| trial.device == device && trial.codec == codec);
+        let Some(known) = known else { return };
+        let decides = !matches!(verdict, Verdict::Full | Verdict::Unknown);
+        if decides || known.verdict != Verdict::Works {
+            (known.verdict, known.tried_at) = (verdict.clone(), tried_at);
+        }
+    }
+
+    /// An inventory of which nothing but the version is known.
+    async fn unasked(
         spawner: &Spawner,
         program: PathBuf,
         identity: Revision,
@@ -234,8 +270,9 @@ impl Inventory {
             device: *device,
             codec: *codec,
             verdict: Verdict::Unknown,
+            tried_at: Timestamp::from_micros(0),
         });
-        let mut inventory = Self {
+        Ok(Self {
             version,
             major,
             trials: trials.collect(),
@@ -243,15 +280,12 @@ impl Inventory {
             program,
             identity,
             drivers,
-        };
-        // Whatever is not answered when the time is over stays unknown.
-        let _ = tokio::time::timeout(ALL, inventory.find_out(spawner)).await;
-        Ok(inventory)
+        })
     }
 
-    /// Asks every question and tries every device; what is known is filled in as it comes.
-    async fn find_out(&mut self, spawner: &Spawner) {
-        let mut questions = Kind::ALL.into_iter();
+    /// Asks what is not answered and tries what is not decided; what becomes known is filled in as it comes.
+    async fn find_out(&mut self, spawner: &Spawner, clock: &dyn Clock) {
+        let mut questions = self.unanswered().into_iter();
         let mut asked = JoinSet::new();
         loop {
             while asked.len() < AT_ONCE
@@ -267,6 +301,9 @@ impl Inventory {
             }
         }
         for n in 0..self.trials.len() {
+            if !self.trials[n].is_open(clock.now()) {
+                continue;
+            }
             let Trial { device, codec, .. } = self.trials[n];
             let name = crate::plan::codec::encoder_name(codec, device);
             self.trials[n].verdict = match self.presence(Kind::Encoder, name) {
@@ -275,6 +312,7 @@ impl Inventory {
                 },
                 _ => try_device(spawner, &self.program, device, codec).await,
             };
+            self.trials[n].tried_at = clock.now();
         }
     }
 

@@ -115,7 +115,7 @@ impl LocalEncoder {
     pub fn admits_remote(&self, request: &Request) -> Result<(), Unsupported> {
         ether_encoder::admits_remote(request, self.capabilities())?;
         self.supports(request)?;
-        self.tools.devices.inventory.admits_remote(request)
+        self.tools.devices.inventory().admits_remote(request)
     }
 
     /// How often devices were used, full or broken since the start.
@@ -150,7 +150,7 @@ impl LocalEncoder {
         for (strand, scratch) in strands.into_iter().zip(scratch) {
             let tag = ether_types::id::random_hex().map_err(|_| StartError::Uncertain)?;
             let Input::File { revision, .. } = &start.input;
-            let program = self.tools.devices.inventory.identity();
+            let program = self.tools.devices.inventory().identity();
             let keys = (0..strand.representations.len())
                 .map(|rung| Key::of(&strand, rung, *revision, program))
                 .collect();
@@ -245,7 +245,7 @@ impl Encoder for LocalEncoder {
                 what: what.to_owned(),
             });
         }
-        self.tools.devices.inventory.supports(request)
+        self.tools.devices.supports(request)
     }
 
     fn choose(&self, request: &Request) -> Choice {
@@ -257,7 +257,7 @@ impl Encoder for LocalEncoder {
             &self.keeper,
             request,
             input,
-            self.tools.devices.inventory.identity(),
+            self.tools.devices.inventory().identity(),
             resource,
         )
     }

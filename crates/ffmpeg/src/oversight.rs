@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ether_encoder::{Ended, Refusal, Revision, VideoEncode};
+use ether_media::Facts;
 use ether_process::{ExitEvidence, Spec};
 use ether_types::Monotonic;
 
@@ -74,11 +75,11 @@ pub(crate) async fn failure(
     }
 }
 
-/// What the end of a run means for the device that was to `encode`, where it was not the processor: told to `devices`,
-/// and to whoever waits for the run. `made` says whether it made anything.
+/// What the end of a run means for the device that was to `encode` a film with these `facts`, where it was not the
+/// processor: told to `devices`, and to whoever waits for the run. `made` says whether it made anything.
 pub(crate) fn device_fault(
     devices: &Arc<Devices>,
-    encode: &VideoEncode,
+    (encode, facts): (&VideoEncode, &Arc<Facts>),
     ended: &Ended,
     lines: &[String],
     made: bool,
@@ -90,7 +91,8 @@ pub(crate) fn device_fault(
             ..
         }
         | Ended::Unreadable => Fault::of(encode.device, lines, made)?,
-        Ended::Stalled => Fault::Failed {
+        // A disk that does not answer stalls a run as a device does.
+        Ended::Stalled => Fault::Unclear {
             said: "it made nothing for too long".to_owned(),
         },
         Ended::ConfigurationChanged => Fault::Failed {
@@ -98,7 +100,7 @@ pub(crate) fn device_fault(
         },
         _ => return None,
     };
-    Some(devices.failed(encode.device, encode.codec, fault))
+    Some(devices.failed(encode.device, encode.codec, facts, fault))
 }
 
 /// Watches what a process makes.

@@ -92,7 +92,7 @@ pub(crate) fn create(
     let (ask, asked) = oneshot::channel();
     let execution = StreamExecution {
         shared: shared.clone(),
-        version: tools.devices.inventory.version.clone(),
+        version: tools.devices.inventory().version.clone(),
         request,
         ask: Mutex::new(Some(ask)),
         clock: tools.clock.clone(),
@@ -256,7 +256,8 @@ impl Supervisor {
         let encode = self.strand.encode()?;
         let made = self.shared.meter.steps.load(Ordering::Relaxed) > 0;
         let lines = self.shared.state.borrow().log.clone();
-        oversight::device_fault(&self.tools.devices, encode, ended, &lines, made)
+        let picture = (encode, &self.strand.facts);
+        oversight::device_fault(&self.tools.devices, picture, ended, &lines, made)
     }
 
     fn note(&self, ended: Ended) {

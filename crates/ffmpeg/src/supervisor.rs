@@ -246,9 +246,10 @@ impl Supervisor {
         };
         let made = run.progress.steps() > 0;
         let devices = &self.tools.devices;
-        let encode = self.store.strand.encode();
-        let refusal =
-            encode.and_then(|encode| oversight::device_fault(devices, encode, &ended, &lines, made));
+        let strand = &self.store.strand;
+        let refusal = strand.encode().and_then(|encode| {
+            oversight::device_fault(devices, (encode, &strand.facts), &ended, &lines, made)
+        });
         self.conclude(run.id, run.first, ended, refusal, lines);
     }
 

@@ -177,23 +177,23 @@ pub async fn examine(subject: &Subject, clock: Arc<dyn Clock>) -> Vec<Finding> {
 }
 
 async fn programs(subject: &Subject, clock: Arc<dyn Clock>) -> Vec<Finding> {
-    let processes = match Processes::start(Config::guarded(clock)) {
+    let processes = match Processes::start(Config::guarded(clock.clone())) {
         Ok(processes) => processes,
         Err(error) => {
             let mend = "check the limits on processes (`ulimit -u`)";
             return vec![Finding::failure(Area::Processes, error.to_string(), mend)];
         }
     };
-    let mut findings = ffmpeg(&subject.ffmpeg, &processes.spawner()).await;
+    let mut findings = ffmpeg(&subject.ffmpeg, &processes.spawner(), &*clock).await;
     findings.push(ffprobe(&subject.ffprobe, &processes.spawner()).await);
     processes.shutdown().await;
     findings
 }
 
-async fn ffmpeg(program: &Path, spawner: &Spawner) -> Vec<Finding> {
+async fn ffmpeg(program: &Path, spawner: &Spawner, clock: &dyn Clock) -> Vec<Finding> {
     // Asked anew: a doctor does not trust what was remembered.
     let nowhere = Path::new("/dev/null/none");
-    let inventory = match Inventory::load(spawner, program, nowhere).await {
+    let inventory = match Inventory::load(spawner, clock, program, nowhere).await {
         Ok(inventory) => inventory,
         Err(error) => {
             let mend = match error {
@@ -310,6 +310,11 @@ fn tried(trial: &Trial) -> Finding {
         Verdict::OtherConfiguration => {
             let found = format!("{what}: it gives another profile or level than it is told");
             let mend = "nothing, it is not used; a newer driver may do better";
+            Finding::warning(Area::Hardware, found, mend)
+        }
+        Verdict::Full => {
+            let found = format!("{what}: others use all that it has, so it could not be tried");
+            let mend = "look again when less is encoded on it; until it could be tried it is not used";
             Finding::warning(Area::Hardware, found, mend)
         }
         Verdict::Unknown => {
@@ -485,6 +490,7 @@ mod tests {
             device,
             codec: VideoCodec::H264,
             verdict,
+            tried_at: ether_types::Timestamp::from_micros(0),
         };
         let failed = |said: &str| Verdict::Failed {
             said: said.to_owned(),
@@ -499,6 +505,7 @@ mod tests {
             trial(Device::Nvenc { gpu: 1 }, failed("Cannot load libcuda.so.1")),
             trial(Device::Vaapi { node: 129 }, Verdict::OtherConfiguration),
             trial(Device::Vaapi { node: 130 }, Verdict::Unknown),
+            trial(Device::Nvenc { gpu: 2 }, Verdict::Full),
         ]);
         assert_eq!(found[0].grade, Grade::Ok);
         for finding in &found[1..] {

@@ -166,6 +166,7 @@ impl Standalone {
         let spawner = processes.spawner();
         let inventory = Inventory::load(
             &spawner,
+            &*clock,
             &options.ffmpeg,
             &data_dir.path().join("ffmpeg-inventory.json"),
         )

@@ -12,9 +12,14 @@ use crate::inventory::deciding;
 pub(crate) enum Fault {
     /// It takes no further session: its capacity is used up.
     Full,
-    /// It does not work.
+    /// It does not work, by its own words.
     Failed {
         /// The deciding one of FFmpeg's last words.
+        said: String,
+    },
+    /// The run came to nothing, and whether by the device, the film or the disk nobody said.
+    Unclear {
+        /// What there is to say about it.
         said: String,
     },
 }
@@ -56,8 +61,8 @@ const OF_DEVICES: [&str; 16] = [
 
 impl Fault {
     /// What the last words of a failed run of `device` mean; nothing where they are about something else, such
-    /// as the film. A run that made nothing at all is the device's fault unless it says otherwise: the same film
-    /// is then encoded by the processor, which will say what it is.
+    /// as the film. A run that made nothing at all may have failed by the device whatever it says: the same film is
+    /// then encoded by the processor, which will say what it is.
     pub(crate) fn of(device: Device, lines: &[String], made_something: bool) -> Option<Self> {
         let full: &[&str] = match device {
             Device::Software => return None,
@@ -73,9 +78,11 @@ impl Fault {
         if has(full) {
             return Some(Self::Full);
         }
-        (has(&OF_DEVICES) || !made_something).then(|| Self::Failed {
-            said: deciding(lines),
-        })
+        let said = deciding(lines);
+        if has(&OF_DEVICES) {
+            return Some(Self::Failed { said });
+        }
+        (!made_something).then_some(Self::Unclear { said })
     }
 }
 
@@ -143,6 +150,6 @@ mod tests {
         }
         let film = "[matroska,webm @ 0x1] Read error";
         assert_eq!(fault(VAAPI, film, true), None);
-        assert!(matches!(fault(VAAPI, film, false), Some(Fault::Failed { .. })));
+        assert!(matches!(fault(VAAPI, film, false), Some(Fault::Unclear { .. })));
     }
 }

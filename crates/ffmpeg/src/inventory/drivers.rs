@@ -2,12 +2,16 @@
 //!
 //! A device counts as there when its file is: `/dev/dri/renderD<n>` and `/dev/nvidia<n>`. Beside those names the
 //! identity is made of the running kernel's release, the versions that the kernel's modules state, NVIDIA's own
-//! statement, and size and time of the libraries through which FFmpeg reaches a device.
+//! statement, size and time of the libraries through which FFmpeg reaches a device, and who may open what: owner and
+//! permissions of every device file, whether this process may read and write it, and as whom it runs.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use ether_encoder::{Device, VideoCodec};
+use rustix::fs::Access;
+use rustix::process::{getegid, geteuid, getgroups};
 use serde::{Deserialize, Serialize};
 
 /// Files whose text tells one driver from another.
@@ -70,6 +74,7 @@ impl Machine {
         if !nodes.is_empty() || !cards.is_empty() {
             self.stated(&mut marks);
             self.libraries(&mut marks);
+            self.permissions(&mut marks);
         }
         Drivers { nodes, cards, marks }
     }
@@ -80,6 +85,32 @@ impl Machine {
                 marks.insert(name.to_owned(), text.trim().chars().take(200).collect());
             }
         }
+    }
+
+    /// Whoever joins the group `render`, or is given a device by a rule or a container, may open it from then on.
+    fn permissions(&self, marks: &mut BTreeMap<String, String>) {
+        let files = entries(&self.root.join("dev/dri")).into_iter().chain(
+            entries(&self.root.join("dev"))
+                .into_iter()
+                .filter(|path| starts(path, "nvidia")),
+        );
+        for path in files {
+            if let Ok(metadata) = std::fs::metadata(&path) {
+                // Access lists do not show in the mode, hence the question.
+                let open = rustix::fs::access(&path, Access::READ_OK | Access::WRITE_OK).is_ok();
+                let (mode, number) = (metadata.mode(), metadata.rdev());
+                let (owner, group) = (metadata.uid(), metadata.gid());
+                marks.insert(
+                    path.display().to_string(),
+                    format!("{mode:o} {owner} {group} {number:x} {open}"),
+                );
+            }
+        }
+        let groups = getgroups().unwrap_or_default();
+        let mut groups: Vec<u32> = groups.into_iter().map(rustix::process::Gid::as_raw).collect();
+        groups.sort_unstable();
+        let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+        marks.insert("user".to_owned(), format!("{user} {group} {groups:?}"));
     }
 
     fn libraries(&self, marks: &mut BTreeMap<String, String>) {

@@ -6,15 +6,17 @@ use std::sync::Arc;
 
 use ether_encoder::{Device, Protocol, Unsupported, VideoAction, VideoCodec};
 use ether_process::{Config, Processes};
-use ether_types::SystemClock;
+use ether_types::{ManualClock, SystemClock};
 
 use super::*;
 use crate::plan::plan;
 use crate::strand::RungSet;
 use crate::tests::film::{COPY, ENCODE, Film, Make};
+use crate::tests::hardware::with_a_card;
 
 struct Bench {
     processes: Processes,
+    clock: ManualClock,
     dir: tempfile::TempDir,
 }
 
@@ -22,6 +24,8 @@ impl Bench {
     fn open() -> Self {
         Self {
             processes: Processes::start(Config::unguarded(Arc::new(SystemClock::new()))).unwrap(),
+            // The processes end in the machine's own time; only ages are told by this one.
+            clock: ManualClock::at(Timestamp::from_micros(1 << 50)),
             dir: tempfile::tempdir().unwrap(),
         }
     }
@@ -50,7 +54,7 @@ impl Bench {
     async fn complete(&self, machine: &Machine, program: &Path) -> Inventory {
         for _ in 0..20 {
             let inventory = self.load(machine, program).await;
-            if inventory.is_complete() {
+            if !inventory.has_gaps(self.clock.now()) {
                 return inventory;
             }
         }
@@ -59,7 +63,8 @@ impl Bench {
 
     async fn load(&self, machine: &Machine, program: &Path) -> Inventory {
         let cache = self.dir.path().join("inventory.json");
-        Inventory::load_on(machine, &self.processes.spawner(), program, &cache)
+        let spawner = self.processes.spawner();
+        Inventory::load_on(machine, &spawner, &self.clock, program, &cache)
             .await
             .unwrap()
     }
@@ -124,9 +129,14 @@ async fn everything_that_a_plan_uses_is_asked_for_and_there() {
 }
 
 #[tokio::test]
-async fn what_is_not_known_is_tried_here_and_refused_to_others() {
+async fn what_is_not_known_is_tried_here_and_refused_to_others_and_asked_for_again() {
     let bench = Bench::open();
-    let program = bench.program(r#"case "$*" in *-filters*) exit 1;; esac"#);
+    let (marks, mended) = (bench.dir.path().join("asked"), bench.dir.path().join("mended"));
+    let program = bench.program(&format!(
+        r#"echo "$*" >> {}; case "$*" in *-filters*) [ -e {} ] || exit 1;; esac"#,
+        marks.display(),
+        mended.display()
+    ));
     let machine = Machine::at(bench.dir.path().join("bare"));
     let inventory = bench.load(&machine, &program).await;
     assert!(inventory.unanswered().contains(&Kind::Filter));
@@ -137,8 +147,14 @@ async fn what_is_not_known_is_tried_here_and_refused_to_others() {
         matches!(refused, Err(Unsupported::NotKnown { .. })),
         "{refused:?}"
     );
-    // An answer with a gap is not kept: the next start asks again.
-    assert!(!bench.dir.path().join("inventory.json").exists());
+    // The next start asks for what is missing, and for nothing else: the rest was kept.
+    std::fs::write(&mended, "").unwrap();
+    std::fs::remove_file(&marks).unwrap();
+    let known = bench.complete(&machine, &program).await;
+    assert_eq!(known.presence(Kind::Filter, "scale"), Presence::Present);
+    let asked = std::fs::read_to_string(&marks).unwrap();
+    assert!(asked.contains("-filters"), "{asked}");
+    assert!(!asked.contains("-version"), "{asked}");
     bench.processes.shutdown().await;
 }
 
@@ -174,6 +190,80 @@ async fn devices_are_tried_for_real_and_again_when_their_drivers_change() {
     // A device that is gone is no candidate any more.
     std::fs::remove_file(bench.dir.path().join("root/dev/nvidia0")).unwrap();
     assert_eq!(bench.load(&machine, &program).await.trials.len(), 4);
+    bench.processes.shutdown().await;
+}
+
+/// A trial that failed is believed for minutes, and no longer than what it depends on stays as it was: a user who
+/// joins the group that may open a device, or a card that was reset, gets it back without deleting anything.
+#[tokio::test]
+async fn a_failed_trial_is_repeated_after_a_while_or_when_somebody_was_let_in() {
+    let bench = Bench::open();
+    let marks = bench.dir.path().join("asked");
+    let program = bench.program(&format!("echo \"$*\" >> {}", marks.display()));
+    let machine = bench.machine();
+    bench.complete(&machine, &program).await;
+    let asked = || {
+        let text = std::fs::read_to_string(&marks).unwrap_or_default();
+        let _ = std::fs::remove_file(&marks);
+        let trials = text.lines().filter(|line| line.contains("testsrc2")).count();
+        (text.lines().count() - trials, trials)
+    };
+    asked();
+    bench.clock.advance(FAILURE_STANDS - Duration::from_secs(1));
+    bench.load(&machine, &program).await;
+    assert_eq!(asked(), (0, 0), "it is believed for a while");
+    bench.clock.advance(Duration::from_secs(1));
+    bench.complete(&machine, &program).await;
+    let (questions, trials) = asked();
+    assert!(questions == 0 && trials >= 6, "{questions} {trials}");
+    // The clock was set back: how old the failures are is not known.
+    bench.clock.step_wall(-86_400_000_000);
+    bench.complete(&machine, &program).await;
+    assert!(asked().1 >= 6);
+
+    // Somebody was let in.
+    let node = bench.dir.path().join("root/dev/dri/renderD128");
+    std::fs::set_permissions(&node, std::fs::Permissions::from_mode(0o640)).unwrap();
+    bench.complete(&machine, &program).await;
+    assert!(asked().1 >= 6);
+    bench.processes.shutdown().await;
+}
+
+/// The card that others use when the server starts for the first time is no lost card.
+#[tokio::test]
+async fn a_card_that_was_full_at_the_first_start_is_tried_at_the_next() {
+    let bench = Bench::open();
+    let full = bench.dir.path().join("full");
+    std::fs::write(&full, "").unwrap();
+    let before = format!(
+        r#"if [ -e {} ]; then
+    echo "[h264_nvenc @ 0x5581d3e0a2c0] OpenEncodeSessionEx failed: out of memory (10): (no details)" >&2
+    exit 1
+fi"#,
+        full.display()
+    );
+    let program = with_a_card(bench.dir.path(), &before, r#"exec ffmpeg "$@""#);
+    let machine = Machine::at(bench.dir.path().join("root"));
+    std::fs::create_dir_all(bench.dir.path().join("root/dev")).unwrap();
+    std::fs::write(bench.dir.path().join("root/dev/nvidia0"), "").unwrap();
+    let card = Device::Nvenc { gpu: 0 };
+    let verdict = async |wanted: Verdict| {
+        // A busy machine may not finish a trial in time.
+        for _ in 0..20 {
+            let inventory = bench.load(&machine, &program).await;
+            match inventory.verdict(card, VideoCodec::H264) {
+                Some(Verdict::Unknown) => {}
+                verdict => return assert_eq!(verdict, Some(&wanted)),
+            }
+        }
+        panic!("this machine is too busy to try anything");
+    };
+    verdict(Verdict::Full).await;
+    std::fs::remove_file(&full).unwrap();
+    verdict(Verdict::Works).await;
+    // That it works is kept, and being full later does not shake it.
+    std::fs::write(&full, "").unwrap();
+    verdict(Verdict::Works).await;
     bench.processes.shutdown().await;
 }
 

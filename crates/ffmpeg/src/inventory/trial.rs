@@ -2,20 +2,26 @@
 //! compared with what it was told (D2).
 
 use std::path::Path;
+use std::time::Duration;
 
 use ether_encoder::{Device, Rung, VideoCodec, VideoEncode};
 use ether_media::MasteringKind;
 use ether_process::{Bounds, RunError, Spawner, Spec};
+use ether_types::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::lists::{ANSWER, QUESTION};
 use crate::boxes::find;
+use crate::devices::Fault;
 use crate::pipe::{Event, PipeReader, PipeTrack};
 use crate::plan::{Arguments, codec};
 use crate::strand::RungSet;
 
 /// Bytes of fixed fields before the boxes of a visual sample entry.
 const VISUAL_FIXED: usize = 78;
+/// How long a trial that did not succeed is believed. Whatever it failed by may have been mended meanwhile, and not
+/// all of that shows in the identity of the drivers: a card was reset, a service restarted, a container allowed in.
+pub(crate) const FAILURE_STANDS: Duration = Duration::from_secs(10 * 60);
 
 /// What one device makes of one codec.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +33,24 @@ pub struct Trial {
     pub codec: VideoCodec,
     /// What came of it.
     pub verdict: Verdict,
+    /// When that was, by the wall clock.
+    pub tried_at: Timestamp,
+}
+
+impl Trial {
+    /// Whether at `now` it says nothing (any more) and the device is to be tried anew. Success stands until FFmpeg
+    /// or a driver changes, and other failures for [`FAILURE_STANDS`]; that a device was full a while ago says
+    /// nothing about it.
+    pub(super) fn is_open(&self, now: Timestamp) -> bool {
+        match self.verdict {
+            Verdict::Works => false,
+            Verdict::Full | Verdict::Unknown => true,
+            Verdict::Failed { .. } | Verdict::OtherConfiguration => {
+                // A clock that was set back makes every age unknown.
+                now < self.tried_at || now.saturating_since(self.tried_at) >= FAILURE_STANDS
+            }
+        }
+    }
 }
 
 /// What came of a trial.
@@ -42,6 +66,8 @@ pub enum Verdict {
     },
     /// It encodes with another profile or level than it is told: no playlist can announce what it gives.
     OtherConfiguration,
+    /// It takes no session at the moment: others use all that it has. This says nothing of what it can do.
+    Full,
     /// It was not tried, or the trial took too long.
     Unknown,
 }
@@ -75,8 +101,11 @@ pub(crate) async fn try_device(
                 said: "what it made cannot be read".to_owned(),
             },
         },
-        Err(RunError::Failed { stderr, .. }) => Verdict::Failed {
-            said: deciding(&stderr),
+        Err(RunError::Failed { stderr, .. }) => match Fault::of(device, &stderr, false) {
+            Some(Fault::Full) => Verdict::Full,
+            _ => Verdict::Failed {
+                said: deciding(&stderr),
+            },
         },
         Err(RunError::TooMuchOutput { .. }) => Verdict::Failed {
             said: "it made more than a few frames can be".to_owned(),

@@ -259,7 +259,9 @@ impl Studio {
         let dir = tempfile::tempdir().unwrap();
         let (spawner, cache) = (processes.spawner(), kept_inventory(ffmpeg, dir.path()));
         let options = LocalOptions {
-            inventory: Inventory::load(&spawner, ffmpeg, &cache).await.unwrap(),
+            inventory: Inventory::load(&spawner, &SystemClock::new(), ffmpeg, &cache)
+                .await
+                .unwrap(),
             scratch: dir.path().to_owned(),
             kept,
             spawner: processes.spawner(),
@@ -293,7 +295,9 @@ impl Studio {
     pub(crate) async fn elsewhere(&self, dir: &Path) -> LocalEncoder {
         let ffmpeg = Path::new("ffmpeg");
         let (spawner, cache) = (self.processes.spawner(), kept_inventory(ffmpeg, self.dir.path()));
-        let inventory = Inventory::load(&spawner, ffmpeg, &cache).await.unwrap();
+        let inventory = Inventory::load(&spawner, &SystemClock::new(), ffmpeg, &cache)
+            .await
+            .unwrap();
         let clock = self.clock.clone();
         LocalEncoder::new(LocalOptions {
             inventory,

@@ -5,7 +5,7 @@ mod burning;
 mod colors;
 mod endings;
 pub(crate) mod film;
-mod hardware;
+pub(crate) mod hardware;
 mod invariant;
 mod joined;
 mod kept;
