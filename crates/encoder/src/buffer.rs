@@ -2,6 +2,11 @@
 //!
 //! Clearing or faulting in fresh memory for each piece costs about as much as reading into it. A buffer goes
 //! round instead: it is taken, filled, sent as [`Bytes`], and comes back when the connection drops those.
+//!
+//! Beside a server that lets the kernel send from its page cache, what is left of the cost is the read out of that
+//! cache: of the time that serving finished segments to one client takes, half (copying out 36 %, looking pages up
+//! 15 %), writing to the socket a quarter, and no function of ether itself a hundredth. Smaller pieces, or sending
+//! sooner, made it slower by a tenth to a quarter.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
