@@ -30,6 +30,23 @@ pub enum Share {
     Everything,
 }
 
+/// How often an encoder used which devices, and how often that did not work, since its start: what a falling back
+/// costs an owner in all, where a session says why it was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeviceCounts {
+    /// Executions that a device was to encode for.
+    pub hardware: u64,
+    /// Executions that the processor was to encode for.
+    pub software: u64,
+    /// Of those, how many had a device passed over that has proved itself before.
+    pub fallbacks: u64,
+    /// Runs that a device took no session for.
+    pub full: u64,
+    /// Runs that a device failed.
+    pub failed: u64,
+}
+
 /// One thing that spoke for or against a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "reason")]

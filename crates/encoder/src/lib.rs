@@ -18,7 +18,7 @@ pub mod request;
 
 pub use buffer::{BUFFER, Buffer};
 pub use capabilities::{Capabilities, Offer, Unsupported, supports_request};
-pub use choice::{Choice, ChoiceReason, Rejection, Share};
+pub use choice::{Choice, ChoiceReason, DeviceCounts, Rejection, Share};
 pub use enhancement::{EnhancementStatus, NotInert};
 pub use freshness::{Freshness, Moment, Received, Stale};
 pub use media::{ByteStream, Pieces, Served, ServedMedia};

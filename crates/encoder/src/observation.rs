@@ -47,7 +47,7 @@ pub struct Observation {
     pub speed: Option<f64>,
     /// Bits a second that were handed out over the last seconds; absent until that is known. Of a remote
     /// execution this is what its controller fetched and not what a viewer did.
-    pub goodput: Option<u64>,
+    pub goodput_bits_per_second: Option<u64>,
 }
 
 impl Observation {
@@ -72,7 +72,7 @@ impl Observation {
             position: None,
             recovery: Ticks::ZERO,
             speed: None,
-            goodput: None,
+            goodput_bits_per_second: None,
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ether_media::Ticks;
 
 use crate::capabilities::{Capabilities, Unsupported};
-use crate::choice::{Choice, ChoiceReason, Share};
+use crate::choice::{Choice, ChoiceReason, DeviceCounts, Share};
 use crate::media::{ByteStream, Served};
 use crate::observation::{Ended, Observation};
 use crate::request::{Request, Resource};
@@ -36,6 +36,11 @@ pub trait Encoder: Send + Sync {
             share: Share::Nothing,
             reasons: vec![ChoiceReason::Software],
         }
+    }
+
+    /// How often devices were used and how often that did not work; `None` of an encoder that counts none.
+    fn device_counts(&self) -> Option<DeviceCounts> {
+        None
     }
 
     /// Creates an execution. No encoder process runs until media is asked of it.

@@ -13,12 +13,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ether_encoder::{
-    Choice, ChoiceReason, Device, Refusal, Rejection, Request, Share, Unsupported, VideoCodec,
+    Choice, ChoiceReason, Device, DeviceCounts, Refusal, Rejection, Request, Share, Unsupported, VideoCodec,
 };
 use ether_media::Facts;
 use ether_process::Spawner;
 use ether_types::Clock;
-use serde::Serialize;
 use tokio::task::JoinSet;
 
 use crate::inventory::{Inventory, Verdict, encoded_as, try_device};
@@ -146,22 +145,6 @@ fn rejection(
             what: other.to_string(),
         }),
     }
-}
-
-/// How often what happened, since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DeviceCounts {
-    /// Executions that a device was to encode for.
-    pub hardware: u64,
-    /// Executions that the processor was to encode for.
-    pub software: u64,
-    /// Of those, how many had a device passed over that has proved itself before.
-    pub fallbacks: u64,
-    /// Runs that a device took no session for.
-    pub full: u64,
-    /// Runs that a device failed.
-    pub failed: u64,
 }
 
 /// The devices of this machine and what became of them.

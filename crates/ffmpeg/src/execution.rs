@@ -201,7 +201,7 @@ impl Execution for LocalExecution {
             device: self.device,
             work: Some(self.work),
             speed: rates.speed,
-            goodput: rates.goodput,
+            goodput_bits_per_second: rates.goodput_bits_per_second,
             ..Observation::idle(self.clock.now(), self.clock.monotonic())
         };
         for (n, store) in self.strands.iter().enumerate() {

@@ -139,8 +139,9 @@ impl Inventory {
         if inventory.has_gaps(clock.now()) {
             // Whatever is not answered when the time is over stays unknown.
             tokio::select! {
-                () = inventory.find_out(spawner, clock) => {}
+                biased;
                 () = clock.sleep(ALL) => {}
+                () = inventory.find_out(spawner, clock) => {}
             }
             if let Ok(text) = serde_json::to_vec(&inventory) {
                 // A cache that cannot be written costs time at the next start and nothing else.

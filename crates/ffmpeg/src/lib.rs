@@ -35,7 +35,7 @@ use std::os::unix::fs::MetadataExt;
 
 use ether_encoder::Revision;
 
-pub use devices::{DeviceCounts, HardwareWish};
+pub use devices::HardwareWish;
 pub use inventory::{Inventory, InventoryError, Machine};
 pub use local::{LocalEncoder, LocalOptions};
 pub use subtitles::Subtitles;

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ether_encoder::{
-    BoxFuture, Capabilities, Choice, Encoder, Execution, Input, Protocol, Request, Resource, Served, Start,
-    StartError, Started, Unsupported, supports_request,
+    BoxFuture, Capabilities, Choice, DeviceCounts, Encoder, Execution, Input, Protocol, Request, Resource,
+    Served, Start, StartError, Started, Unsupported, supports_request,
 };
 use ether_media::{StreamKind, Ticks};
 use ether_process::Spawner;
 use ether_types::Clock;
 use tokio::task::JoinSet;
 
-use crate::devices::{DeviceCounts, Devices, HardwareWish};
+use crate::devices::{Devices, HardwareWish};
 use crate::execution::LocalExecution;
 use crate::inventory::Inventory;
 use crate::kept::{self, Keeper, Key};
@@ -116,11 +116,6 @@ impl LocalEncoder {
         ether_encoder::admits_remote(request, self.capabilities())?;
         self.supports(request)?;
         self.tools.devices.inventory().admits_remote(request)
-    }
-
-    /// How often devices were used, full or broken since the start.
-    pub fn device_counts(&self) -> DeviceCounts {
-        self.tools.devices.counts()
     }
 
     /// An execution that needs no scratch.
@@ -250,6 +245,10 @@ impl Encoder for LocalEncoder {
 
     fn choose(&self, request: &Request) -> Choice {
         self.tools.devices.choose(request)
+    }
+
+    fn device_counts(&self) -> Option<DeviceCounts> {
+        Some(self.tools.devices.counts())
     }
 
     fn kept(&self, request: &Request, input: &Input, resource: Resource) -> Option<Served> {

@@ -39,8 +39,8 @@ struct Note {
 pub(crate) struct Rates {
     /// Media seconds made in a second.
     pub(crate) speed: Option<f64>,
-    /// Bytes fetched in a second.
-    pub(crate) goodput: Option<u64>,
+    /// Bits fetched in a second.
+    pub(crate) goodput_bits_per_second: Option<u64>,
 }
 
 impl Meter {
@@ -80,9 +80,9 @@ impl Meter {
             (time >= LEAST).then_some(time.as_secs_f64())
         };
         let first = self.notes.iter().find(recent);
-        let goodput = first.and_then(|first| {
+        let goodput_bits_per_second = first.and_then(|first| {
             let bytes = last.fetched.saturating_sub(first.fetched);
-            Some((bytes as f64 / over(first)?) as u64)
+            Some((bytes as f64 * 8.0 / over(first)?) as u64)
         });
         let speed = last.run.and_then(|(run, made)| {
             let same = |note: &&Note| note.run.is_some_and(|(other, _)| other == run);
@@ -90,7 +90,10 @@ impl Meter {
             let more = made - first.run?.1;
             Some(more.0 as f64 / Ticks::HZ as f64 / over(first)?)
         });
-        Rates { speed, goodput }
+        Rates {
+            speed,
+            goodput_bits_per_second,
+        }
     }
 }
 
@@ -165,7 +168,10 @@ mod tests {
             meter.note(at(second * 1_000), made(1, 3 * second as i64), second * 500);
         }
         let rates = meter.rates(at(20_000));
-        assert_eq!((rates.speed, rates.goodput), (Some(3.0), Some(500)));
+        assert_eq!(
+            (rates.speed, rates.goodput_bits_per_second),
+            (Some(3.0), Some(4_000))
+        );
         // A seek: the next run's speed is its own.
         meter.note(at(21_000), made(2, 0), 10_500);
         assert_eq!(meter.rates(at(21_000)).speed, None);
@@ -174,7 +180,7 @@ mod tests {
         // Nothing runs: there is no speed, and what was fetched goes out of sight.
         meter.note(at(40_000), None, 10_500);
         let rates = meter.rates(at(40_000));
-        assert_eq!((rates.speed, rates.goodput), (None, None));
+        assert_eq!((rates.speed, rates.goodput_bits_per_second), (None, None));
     }
 
     #[test]
@@ -184,6 +190,6 @@ mod tests {
             meter.note(at(milli), made(1, milli as i64), milli);
         }
         assert!(meter.notes.len() <= MOST);
-        assert_eq!(meter.rates(at(100_000)).goodput, Some(1_000));
+        assert_eq!(meter.rates(at(100_000)).goodput_bits_per_second, Some(8_000));
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ether_encoder::{Ended, Refusal, Revision, VideoEncode};
 use ether_media::Facts;
-use ether_process::{ExitEvidence, Spec};
+use ether_process::{Activity, ExitEvidence, Spec};
 use ether_types::Monotonic;
 
 use crate::devices::{Devices, Fault};
@@ -17,8 +17,17 @@ use crate::reader;
 
 /// How often a run's progress is looked at.
 const LOOK: Duration = Duration::from_secs(5);
-/// How long an encoder that is not held back may make nothing before it counts as stalled.
+/// How long an encoder that is not held back may neither make, nor read, nor compute anything before it counts as
+/// stalled.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long it may compute without reading or making anything: a group of pictures that is decoded slowly takes as
+/// long, and one that spins takes for ever.
+const COMPUTING: Duration = Duration::from_secs(2 * 60);
+/// How long it may read without making anything: a seek in a film without an index, or far from its last keyframe,
+/// reads all that lies before.
+const READING: Duration = Duration::from_secs(10 * 60);
+/// The least part of the time that an encoder computes which counts as computing, as a divisor.
+const BUSY: u32 = 10;
 
 /// Signals by which a driver ends the process that uses it.
 const SIGILL: i32 = 4;
@@ -58,9 +67,11 @@ pub(crate) async fn check_revision(path: &Path, promised: Revision) -> Result<()
     check.await.unwrap_or(Err(Ended::SourceLost))
 }
 
-/// What the exit of a process that failed means: that of its source where this is the reason.
+/// What the exit of a process that failed means: that of its source where this is the reason, by the file system or
+/// by the process's last words, `lines`.
 pub(crate) async fn failure(
     evidence: &ExitEvidence,
+    lines: &[String],
     stalled: bool,
     path: &Path,
     promised: Revision,
@@ -68,11 +79,36 @@ pub(crate) async fn failure(
     match check_revision(path, promised).await {
         Err(ended) => ended,
         Ok(()) if stalled => Ended::Stalled,
+        Ok(()) if lost_source(lines) => Ended::SourceLost,
         Ok(()) => Ended::Failed {
             status: evidence.status().code(),
             signal: evidence.status().signal(),
         },
     }
+}
+
+/// What the system says of a disk or share that does not give what it has.
+const UNREADABLE: [&str; 8] = [
+    "Input/output error",
+    "Remote I/O error",
+    "Stale file handle",
+    "Transport endpoint is not connected",
+    "Connection timed out",
+    "No such device",
+    "No such device or address",
+    "Host is down",
+];
+
+/// Whether FFmpeg's last words are that the source could not be read. It takes that for the source's end, makes what
+/// it has, and exits as after a whole film: only the words tell the two apart.
+pub(crate) fn lost_source(lines: &[String]) -> bool {
+    lines.iter().any(|line| {
+        // Of a device or an output it may say the same.
+        let of_source = line.contains("<source>: ")
+            || line.contains("Error during demuxing: ")
+            || line.contains("Error opening input: ");
+        of_source && UNREADABLE.iter().any(|words| line.trim_end().ends_with(words))
+    })
 }
 
 /// What the end of a run means for the device that was to `encode` a film with these `facts`, where it was not the
@@ -103,12 +139,26 @@ pub(crate) fn device_fault(
     Some(devices.failed(encode.device, encode.codec, facts, fault))
 }
 
+/// What shows at one look that a process gets on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sight {
+    /// Changes as its media gets on.
+    pub(crate) made: u64,
+    /// What the kernel has counted of it, where it can be asked.
+    pub(crate) activity: Option<Activity>,
+    /// Whether it is not its turn.
+    pub(crate) held: bool,
+}
+
 /// Watches what a process makes.
 #[derive(Debug)]
 pub(crate) struct Vigil {
-    seen: u64,
-    /// Since when it has made nothing although it might have.
-    idle_since: Monotonic,
+    seen: Sight,
+    seen_at: Monotonic,
+    /// When it last made, read or computed something, or was held back.
+    made_at: Monotonic,
+    read_at: Monotonic,
+    computed_at: Monotonic,
     next_look: Monotonic,
     stalled: bool,
 }
@@ -117,8 +167,11 @@ impl Vigil {
     /// Begins at `now`, with nothing made.
     pub(crate) fn begin(now: Monotonic) -> Self {
         Self {
-            seen: 0,
-            idle_since: now,
+            seen: Sight::default(),
+            seen_at: now,
+            made_at: now,
+            read_at: now,
+            computed_at: now,
             next_look: now.saturating_add(LOOK),
             stalled: false,
         }
@@ -129,16 +182,34 @@ impl Vigil {
         self.next_look.saturating_since(now)
     }
 
-    /// Looks at `now`: `made` changes as its media gets on, `held` is whether it is not its turn. True once, when it
-    /// has to be ended because it lives and makes nothing. Bytes alone are no progress: an encoder that writes and
-    /// never gets on is as stalled as a silent one.
-    pub(crate) fn look(&mut self, now: Monotonic, made: u64, held: bool) -> bool {
-        if made != self.seen || held {
-            self.idle_since = now;
+    /// Looks at `now`. True once, when the process has to be ended because it lives and makes nothing. What it writes
+    /// without its media getting on is no progress: an encoder that writes and never gets on is as stalled as a silent
+    /// one. What it reads and computes earns it patience, and not for ever.
+    pub(crate) fn look(&mut self, now: Monotonic, sight: Sight) -> bool {
+        let before = self.seen.activity.unwrap_or_default();
+        if sight.made != self.seen.made || sight.held {
+            self.made_at = now;
         }
-        self.seen = made;
+        if let Some(activity) = sight.activity {
+            if activity.read > before.read {
+                self.read_at = now;
+            }
+            let computed = activity.computed.saturating_sub(before.computed);
+            if computed * BUSY > now.saturating_since(self.seen_at) {
+                self.computed_at = now;
+            }
+        }
+        self.seen = Sight {
+            activity: sight.activity.or(self.seen.activity),
+            ..sight
+        };
+        self.seen_at = now;
         self.next_look = now.saturating_add(LOOK);
-        let stalled = now.saturating_since(self.idle_since) >= PATIENCE;
+        let read_at = self.read_at.max(self.made_at);
+        let computed_at = self.computed_at.max(read_at);
+        let since = |at| now.saturating_since(at);
+        let stalled =
+            since(self.made_at) >= READING || since(read_at) >= COMPUTING || since(computed_at) >= PATIENCE;
         let first = stalled && !self.stalled;
         self.stalled |= stalled;
         first
@@ -152,7 +223,58 @@ impl Vigil {
 
 #[cfg(test)]
 mod tests {
-    use super::redacted;
+    use super::*;
+
+    /// Looks every five seconds at a process of which `activity` says what it has read and computed by then; the
+    /// second at which it is given up.
+    fn given_up(activity: impl Fn(u64) -> (u64, Duration)) -> Option<u64> {
+        let at = |second| Monotonic::from_origin(Duration::from_secs(second));
+        let mut vigil = Vigil::begin(at(0));
+        (1..=200).map(|n| n * 5).find(|second| {
+            let (read, computed) = activity(*second);
+            let sight = Sight {
+                activity: Some(Activity { read, computed }),
+                ..Sight::default()
+            };
+            vigil.look(at(*second), sight)
+        })
+    }
+
+    #[test]
+    fn what_reads_or_computes_is_given_time_and_not_for_ever() {
+        let secs = Duration::from_secs;
+        assert_eq!(given_up(|_| (0, secs(0))), Some(30), "it does nothing");
+        // A seek through a film without an index, which then waits for a disk that is gone.
+        assert_eq!(given_up(|now| (now.min(200) * 1_000, secs(0))), Some(230));
+        // One that decodes a long group out of what it has read.
+        assert_eq!(given_up(|now| (4_096, secs(now.min(60)))), Some(90));
+        assert_eq!(given_up(|now| (0, secs(now))), Some(120), "it spins");
+        assert_eq!(given_up(|now| (now, secs(now))), Some(600), "it reads for ever");
+        // Waking up now and then is no work.
+        let ticks = |now: u64| (0, Duration::from_millis(now * 20));
+        assert_eq!(given_up(ticks), Some(30));
+    }
+
+    #[test]
+    fn a_source_that_cannot_be_read_is_told_from_one_that_ends() {
+        for (line, lost) in [
+            ("file:<source>: Input/output error", true),
+            (
+                "[in#0/matroska,webm @ 0x1] Error during demuxing: Input/output error",
+                true,
+            ),
+            ("[in#0 @ 0x1] Error opening input: Stale file handle", true),
+            ("file:<source>: Invalid data found when processing input", false),
+            ("[matroska,webm @ 0x1] File ended prematurely at pos. 7", false),
+            (
+                "[AVHWDeviceContext @ 0x1] Failed to open /dev/dri/renderD128: Input/output error",
+                false,
+            ),
+            ("pipe:1: Input/output error", false),
+        ] {
+            assert_eq!(lost_source(&[line.to_owned()]), lost, "{line}");
+        }
+    }
 
     #[test]
     fn last_words_carry_no_path_however_it_is_written() {

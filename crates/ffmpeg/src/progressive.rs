@@ -27,11 +27,11 @@ use ether_encoder::{
     Request, Resource, RetireError, Retirement, ServeError, Served, StartError, VideoAction, Work,
 };
 use ether_media::Ticks;
-use ether_process::Child;
+use ether_process::{Child, ExitEvidence};
 use ether_types::Clock;
 use tokio::sync::{oneshot, watch};
 
-use crate::oversight::{self, Vigil};
+use crate::oversight::{self, Sight, Vigil};
 use crate::plan::{self, Stream};
 use crate::strand::Strand;
 use crate::supervisor::Tools;
@@ -417,9 +417,12 @@ impl Supervisor {
                 () = &mut gone => return Err(Unwanted),
                 done = &mut work => return Ok(done),
                 () = self.tools.clock.sleep(until_look) => {
-                    let made = self.shared.meter.steps.load(Ordering::Relaxed);
-                    let held = !self.shared.meter.waits.load(Ordering::Relaxed);
-                    if vigil.look(self.tools.clock.monotonic(), made, held) {
+                    let sight = Sight {
+                        made: self.shared.meter.steps.load(Ordering::Relaxed),
+                        activity: child.activity(),
+                        held: !self.shared.meter.waits.load(Ordering::Relaxed),
+                    };
+                    if vigil.look(self.tools.clock.monotonic(), sight) {
                         child.kill();
                     }
                 }
@@ -430,13 +433,18 @@ impl Supervisor {
     /// Ends the process and waits for the proof.
     async fn end(&self, child: &mut Child, tap: &Tap) {
         child.kill();
+        self.prove_gone(child, tap).await;
+    }
+
+    /// The last steps of a process that ends, whatever ends it: its proof, and its last words.
+    async fn prove_gone(&self, child: &mut Child, tap: &Tap) -> (ExitEvidence, Vec<String>) {
         // There is no proof while its pipe is open, and a viewer who reads no more would keep it so.
         tap.close();
         let evidence = child.retired().await;
         tracing::debug!(status = %evidence.status(), "an encoder process is proved gone");
-        self.shared
-            .state
-            .send_modify(|state| state.log = child.stderr_lines());
+        let lines = child.stderr_lines();
+        self.shared.state.send_modify(|state| state.log = lines.clone());
+        (evidence, lines)
     }
 
     /// The pipe is at its end: what that means, once the process is proved gone.
@@ -460,16 +468,14 @@ impl Supervisor {
             self.end(child, tap).await;
             return Ended::Stopped;
         }
-        tap.close();
-        let evidence = child.retired().await;
-        tracing::debug!(status = %evidence.status(), "an encoder process is proved gone");
-        self.shared
-            .state
-            .send_modify(|state| state.log = child.stderr_lines());
+        let (evidence, lines) = self.prove_gone(child, tap).await;
         if !evidence.status().success() {
             let Input::File { path, revision } = &self.input;
             let stalled = vigil.stalled() || vigil_of_exit.stalled();
-            return oversight::failure(&evidence, stalled, path, *revision).await;
+            return oversight::failure(&evidence, &lines, stalled, path, *revision).await;
+        }
+        if oversight::lost_source(&lines) {
+            return Ended::SourceLost;
         }
         self.outcome(end, stream)
     }

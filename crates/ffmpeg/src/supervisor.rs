@@ -12,7 +12,7 @@ use ether_types::Clock;
 use tokio::sync::oneshot;
 
 use crate::devices::Devices;
-use crate::oversight::{self, Vigil};
+use crate::oversight::{self, Sight, Vigil};
 use crate::plan;
 use crate::reader::{self, Job, Progress, ReaderEnd, Remainder};
 use crate::step::{Step, next_step};
@@ -113,7 +113,12 @@ impl Supervisor {
         let held = self.store.lock().run.is_some_and(|view| view.held);
         let Some(run) = &mut self.run else { return };
         let now = self.tools.clock.monotonic();
-        if run.vigil.look(now, run.progress.steps(), held) {
+        let sight = Sight {
+            made: run.progress.steps(),
+            activity: run.child.activity(),
+            held,
+        };
+        if run.vigil.look(now, sight) {
             run.child.kill();
         }
     }
@@ -229,12 +234,16 @@ impl Supervisor {
         self.note(&run, &evidence);
         let lines = run.child.stderr_lines();
         let ended = match end {
+            // The segments that are open then lack what could not be read: they are not finished.
+            ReaderEnd::EndOfPipe(_) if evidence.status().success() && oversight::lost_source(&lines) => {
+                Ended::SourceLost
+            }
             ReaderEnd::EndOfPipe(remainder) if evidence.status().success() => complete(remainder).await,
             ReaderEnd::EndOfPipe(_) | ReaderEnd::Failed(Ended::Unreadable)
                 if !evidence.status().success() =>
             {
                 let Input::File { path, revision } = &self.input;
-                oversight::failure(&evidence, run.vigil.stalled(), path, *revision).await
+                oversight::failure(&evidence, &lines, run.vigil.stalled(), path, *revision).await
             }
             ReaderEnd::EndOfPipe(_) => Ended::Unreadable,
             ReaderEnd::Failed(ended) => ended,

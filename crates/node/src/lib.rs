@@ -14,6 +14,6 @@ mod texts;
 mod tokens;
 
 pub use data_dir::{DataDir, DataDirError, default_data_dir};
-pub use ether_ffmpeg::{DeviceCounts, HardwareWish};
+pub use ether_ffmpeg::HardwareWish;
 pub use ready::ReadyLine;
 pub use standalone::{Options, Standalone, StartError, Stopped};

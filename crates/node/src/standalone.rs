@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ether_encoder::Encoder;
-use ether_ffmpeg::{DeviceCounts, HardwareWish, Inventory, InventoryError, LocalEncoder, LocalOptions};
+use ether_ffmpeg::{HardwareWish, Inventory, InventoryError, LocalEncoder, LocalOptions};
 use ether_library::{Library, ProbeReader};
 use ether_playback::http::{Hosts, Origins, Server, ServerLimits, ServerReport, Surface, router};
 use ether_playback::ports::Units;
@@ -257,11 +257,6 @@ impl Standalone {
     /// operating system gives no random numbers.
     pub fn sign_in_code(&self) -> Option<String> {
         self.auth.issue_code().ok().map(|code| code.expose().to_owned())
-    }
-
-    /// How often encoding devices were used, full or broken since the start.
-    pub fn device_counts(&self) -> DeviceCounts {
-        self.encoder.device_counts()
     }
 
     /// Starts programs that end with this server.

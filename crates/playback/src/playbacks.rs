@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ether_encoder::Encoder;
+use ether_encoder::{DeviceCounts, Encoder};
 use ether_media::Ticks;
 use ether_media::decision::{Client, Wishes};
 use ether_types::{Clock, ItemId, OperationId, PlaybackId, Timestamp};
@@ -203,6 +203,11 @@ impl Playbacks {
     /// The keys that sign and check grants.
     pub fn keys(&self) -> &GrantKeys {
         &self.keys
+    }
+
+    /// How often encoding devices were used, full or broken since the start, where the encoder counts that.
+    pub fn device_counts(&self) -> Option<DeviceCounts> {
+        self.encoder.device_counts()
     }
 
     /// The capacity that playbacks draw on.

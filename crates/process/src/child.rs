@@ -9,6 +9,7 @@ use std::time::Duration;
 use ether_types::Clock;
 use tokio::sync::watch;
 
+use crate::activity::Activity;
 use crate::lines::Lines;
 use crate::output::OutputPipe;
 use crate::spec::PipeId;
@@ -163,6 +164,16 @@ impl Child {
     /// The leader's process number, which is its group's too. For logs; it is never to be signalled by number.
     pub fn id(&self) -> u32 {
         self.shared.pid
+    }
+
+    /// What the kernel has counted of the leader; nothing once it has exited, or where the kernel does not say.
+    ///
+    /// Reads two small files of `/proc`. At the very moment of the leader's end the numbers may be another process's.
+    pub fn activity(&self) -> Option<Activity> {
+        if self.progress.borrow().exited.is_some() {
+            return None;
+        }
+        Activity::of(self.shared.pid)
     }
 
     /// The child's standard output, once, where [`Spec::stdout_pipe`](crate::Spec::stdout_pipe) was asked for.

@@ -41,6 +41,7 @@
 //! the group its last `SIGKILL` and the guardian has forgotten it. Only then is it reaped; so no signal of
 //! ours can reach a process that was given the number later.
 
+mod activity;
 mod bounded;
 mod child;
 mod error;
@@ -57,6 +58,7 @@ mod sys;
 #[cfg(test)]
 mod tests;
 
+pub use activity::Activity;
 pub use bounded::{Bounds, Output, RunError};
 pub use child::{Child, ExitEvidence};
 pub use error::{SpawnError, StartError};

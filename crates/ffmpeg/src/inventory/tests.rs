@@ -278,3 +278,78 @@ async fn a_question_that_hangs_is_given_up() {
     assert_ne!(inventory.unanswered(), Kind::ALL);
     bench.processes.shutdown().await;
 }
+
+/// Asking FFmpeg is bounded in bytes and in time (T22): 1 MiB of one answer, 3 s of one question, 15 s of them all.
+#[tokio::test]
+async fn an_answer_of_more_than_a_mebibyte_is_none() {
+    let bench = Bench::open();
+    // 16 bytes a line, below and above the bound.
+    let of = |lines: u32| format!("yes ' D  thisamuxer1' | head -n {lines}");
+    let program = bench.program(&format!(
+        "case \"$*\" in *-muxers*) {}; exit 0;; *-demuxers*) {}; exit 0;; esac",
+        of((1 << 16) - 100),
+        of((1 << 16) + 100)
+    ));
+    let machine = Machine::at(bench.dir.path().join("bare"));
+    let mut inventory = bench.load(&machine, &program).await;
+    for _ in 0..20 {
+        // A busy machine may not answer every question in time.
+        if !inventory.unanswered().contains(&Kind::Muxer) {
+            break;
+        }
+        inventory = bench.load(&machine, &program).await;
+    }
+    assert_eq!(inventory.presence(Kind::Muxer, "thisamuxer1"), Presence::Present);
+    assert_eq!(inventory.unanswered(), [Kind::Demuxer]);
+    bench.processes.shutdown().await;
+}
+
+#[tokio::test]
+async fn all_questions_and_trials_together_take_fifteen_seconds_and_one_takes_three() {
+    let bench = Bench::open();
+    // Processes live by the clock that the test moves, and no question is ever answered but the first.
+    let clock = bench.clock.clone();
+    let processes = Processes::start(Config::unguarded(Arc::new(clock.clone()))).unwrap();
+    let marks = bench.dir.path().join("asked");
+    let program = bench.program(&format!(
+        "case \"$*\" in -version) ;; *) echo \"$*\" >> {}; exec sleep 1000;; esac",
+        marks.display()
+    ));
+    let machine = bench.machine();
+    let asked = || {
+        let text = std::fs::read_to_string(&marks).unwrap_or_default();
+        text.lines().count() as u64
+    };
+    let cache = bench.dir.path().join("inventory.json");
+    let spawner = processes.spawner();
+    let mut loading = std::pin::pin!(Inventory::load_on(&machine, &spawner, &clock, &program, &cache));
+    let started = clock.now();
+    let mut seconds = 0;
+    // Two questions at a time: the next are there, or all is over, before time goes on.
+    let inventory = loop {
+        let kinds = Kind::ALL.len() as u64;
+        let due = match seconds {
+            0..15 => (2 * (seconds / 3 + 1)).min(kinds),
+            // Here it is over. If it were not, trials would follow one after the other.
+            later => kinds + 1 + (later - 15) / 3,
+        };
+        let step = async {
+            while asked() < due || clock.sleepers() == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            inventory = &mut loading => break inventory.unwrap(),
+            () = step => {}
+        }
+        clock.advance(Duration::from_secs(1));
+        seconds += 1;
+    };
+    assert_eq!(clock.now().saturating_since(started), Duration::from_secs(15));
+    assert_eq!(inventory.unanswered(), Kind::ALL);
+    let tried = |trial: &Trial| trial.verdict != Verdict::Unknown;
+    assert!(!inventory.trials.iter().any(tried));
+    processes.shutdown().await;
+    bench.processes.shutdown().await;
+}

@@ -386,3 +386,125 @@ async fn probe(studio: &Studio, file: &std::path::Path) -> String {
     assert!(output.stderr.is_empty(), "{:?}", output.stderr);
     String::from_utf8(output.stdout).unwrap()
 }
+
+/// A file whose bytes from `BAD_FROM` on the disk does not give: what the C library's `read` says of it.
+const BAD_DISK: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+ssize_t read(int file, void *to, size_t count) {
+    static ssize_t (*next)(int, void *, size_t);
+    if (!next) next = (ssize_t (*)(int, void *, size_t))dlsym(RTLD_NEXT, "read");
+    off_t bad = atoll(getenv("BAD_FROM")), at = lseek(file, 0, SEEK_CUR);
+    struct stat about;
+    if (at >= 0 && fstat(file, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > bad) {
+        if (at >= bad) { errno = EIO; return -1; }
+        if (at + (off_t)count > bad) count = bad - at;
+    }
+    return next(file, to, count);
+}
+"#;
+
+/// The real FFmpeg on a disk that fails in the middle of every film, as long as there is a file `bad` in `dir`.
+async fn on_a_bad_disk(dir: &std::path::Path, bad_from: u64) -> std::path::PathBuf {
+    let (source, library) = (dir.join("disk.c"), dir.join("disk.so"));
+    std::fs::write(&source, BAD_DISK).unwrap();
+    let processes = ether_process::Processes::start(ether_process::Config::unguarded(std::sync::Arc::new(
+        ether_types::SystemClock::new(),
+    )))
+    .unwrap();
+    let mut spec = ether_process::Spec::new("cc");
+    spec.pass_env("PATH");
+    spec.args(["-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(&source)
+        .arg("-ldl");
+    let bounds = ether_process::Bounds {
+        stdin: None,
+        max_output: 1 << 20,
+        deadline: Duration::from_secs(60),
+    };
+    processes.spawner().run_bounded(spec, bounds).await.unwrap();
+    processes.shutdown().await;
+    std::fs::write(dir.join("bad"), "").unwrap();
+    let script = format!(
+        "#!/bin/sh\ncase \" $* \" in *\" pipe:1 \"*) [ -e {} ] && export BAD_FROM={bad_from} LD_PRELOAD={} ;; esac\n\
+         exec ffmpeg \"$@\"\n",
+        dir.join("bad").display(),
+        library.display()
+    );
+    let program = dir.join("ffmpeg");
+    std::fs::write(&program, script).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&program, mode).unwrap();
+    program
+}
+
+/// FFmpeg takes a read error for the end of the film and says that all went well. Viewers are told that the file
+/// cannot be read, what came before it is whole, and once it can be read the rest is there.
+#[tokio::test]
+async fn a_disk_that_fails_is_not_the_end_of_the_film() {
+    for (name, make) in [
+        ("ntsc.mkv", COPY),
+        ("ntsc.mkv", ENCODE),
+        ("interlaced.ts", ENCODE),
+    ] {
+        let film = Film::clip(name);
+        let dir = tempfile::tempdir().unwrap();
+        let half = std::fs::metadata(&film.path).unwrap().size() / 4;
+        let program = on_a_bad_disk(dir.path(), half).await;
+        let studio = Studio::with(&program).await;
+        let execution = studio.start(&film, make, ROOMY).await;
+        let mut number = 0;
+        let lost = loop {
+            match fetch(&*execution, segment(number)).await {
+                Ok(_) => number += 1,
+                Err(error) => break error,
+            }
+        };
+        let expected = ServeError::Ended {
+            ended: Ended::SourceLost,
+        };
+        assert_eq!(lost, expected, "{name}");
+        assert!(number > 1, "{name}: what could be read was served");
+        assert_eq!(execution.observe().ended, Some(Ended::SourceLost));
+        std::fs::remove_file(dir.path().join("bad")).unwrap();
+        let mended = fetch(&*execution, segment(number)).await.unwrap();
+        studio.close(execution).await;
+        // The segment that the error cut short was not taken for a whole one.
+        let sound = Studio::open().await;
+        let whole = sound.start(&film, make, ROOMY).await;
+        assert_eq!(fetch(&*whole, segment(number)).await.unwrap().len(), mended.len());
+        sound.close(whole).await;
+    }
+}
+
+#[tokio::test]
+async fn a_stream_from_a_disk_that_fails_is_broken_off() {
+    let film = Film::clip("ntsc.mkv");
+    let dir = tempfile::tempdir().unwrap();
+    let half = std::fs::metadata(&film.path).unwrap().size() / 2;
+    let program = on_a_bad_disk(dir.path(), half).await;
+    let studio = Studio::with(&program).await;
+    let request = ether_encoder::Request {
+        protocol: ether_encoder::Protocol::Http { start: Ticks::ZERO },
+        ..film.request(COPY)
+    };
+    let execution = studio.start_request(&film, request, 0).await;
+    let mut stream = execution.stream().await.unwrap();
+    let broken = loop {
+        match std::future::poll_fn(|cx| stream.poll_next(cx)).await {
+            Some(Ok(_)) => {}
+            Some(Err(_)) => break true,
+            None => break false,
+        }
+    };
+    assert!(broken, "it looks like the end of the film");
+    drop(stream);
+    assert_eq!(execution.observe().ended, Some(Ended::SourceLost));
+    studio.close(execution).await;
+}

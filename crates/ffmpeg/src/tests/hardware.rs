@@ -97,7 +97,7 @@ async fn a_device_that_fails_is_lost_and_the_processor_takes_over() {
         fetch(&*started.execution, segment(3)).await.unwrap();
         started.execution.retire().await.unwrap();
         encoder.join().await;
-        let counts = encoder.device_counts();
+        let counts = encoder.device_counts().unwrap();
         assert_eq!((counts.hardware, counts.failed, counts.software), (1, 1, 1));
         assert_eq!((counts.fallbacks, counts.full), (1, 0));
 
@@ -287,7 +287,7 @@ async fn one_session_too_many_is_want_of_capacity_and_the_running_one_goes_on() 
         seen.state,
         EncoderState::Running | EncoderState::HeldBack
     ));
-    let counts = encoder.device_counts();
+    let counts = encoder.device_counts().unwrap();
     assert_eq!((counts.full, counts.failed, counts.fallbacks), (1, 0, 1));
     first.retire().await.unwrap();
     encoder.join().await;

@@ -285,3 +285,67 @@ fn waiting_for_scratch_is_being_held_back_and_only_while_it_lasts() {
     writer.join().unwrap().unwrap();
     assert!(!held());
 }
+
+/// A seek in a film without an index reads all that lies before, and makes nothing meanwhile: it is let go on as long
+/// as it reads, and given up once it does not.
+#[tokio::test]
+async fn an_encoder_that_reads_is_not_given_up_although_it_makes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let number = dir.path().join("number");
+    let script = format!(
+        "#!/bin/sh\ncase \" $* \" in *\" pipe:1 \"*) echo $$ > {0}.part; mv {0}.part {0}\n\
+         while read -r line; do sleep 0.001; done < /dev/urandom ;;\nesac\nexec ffmpeg \"$@\"\n",
+        number.display()
+    );
+    let program = dir.path().join("ffmpeg");
+    std::fs::write(&program, script).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&program, mode).unwrap();
+    let clock = ManualClock::at(Timestamp::from_micros(0));
+    let studio = Studio::timed(&program, Arc::new(clock.clone())).await;
+    let film = Film::clip("ntsc.mkv");
+    let execution = studio.start(&film, ENCODE, ROOMY).await;
+    let waiting = tokio::spawn({
+        let execution = execution.clone();
+        async move { fetch(&*execution, segment(3)).await.map(|_| ()) }
+    });
+    let pause = || tokio::time::sleep(Duration::from_millis(1));
+    let pid = loop {
+        clock.advance(Duration::from_millis(10));
+        if let Ok(text) = std::fs::read_to_string(&number) {
+            break text.trim().parse::<i32>().unwrap();
+        }
+        pause().await;
+    };
+    let read = || {
+        let io = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap();
+        let count = io.lines().find_map(|line| line.strip_prefix("rchar: "));
+        count.unwrap().parse::<u64>().unwrap()
+    };
+    // Nine minutes, in each five seconds of which it has read something.
+    for _ in 0..108 {
+        let before = read();
+        while read() == before {
+            pause().await;
+        }
+        clock.advance(Duration::from_secs(5));
+        pause().await;
+        assert!(!waiting.is_finished(), "given up while it reads");
+    }
+    kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::STOP).unwrap();
+    for _ in 0..GIVEN_UP {
+        clock.advance(Duration::from_secs(1));
+        pause().await;
+    }
+    let stalled = ServeError::Ended {
+        ended: Ended::Stalled,
+    };
+    assert_eq!(waiting.await.unwrap(), Err(stalled));
+    let mut closing = std::pin::pin!(studio.close(execution));
+    loop {
+        tokio::select! {
+            () = &mut closing => break,
+            () = pause() => clock.advance(MOMENT),
+        }
+    }
+}

@@ -175,10 +175,10 @@ impl Read for Client {
 pub(super) async fn list(State(app): State<Arc<App>>, Known(principal): Known) -> Result<Response, ApiError> {
     let sessions = app.playbacks.list(&principal);
     let sessions: Vec<_> = sessions.iter().map(|playback| view::session(playback)).collect();
-    Ok(
-        Json(json!({"sessions": sessions, "capacity": view::capacity(&**app.playbacks.capacity())}))
-            .into_response(),
-    )
+    // What became of the machine's devices is its owner's business.
+    let devices = app.playbacks.device_counts().filter(|_| principal.is_owner());
+    let capacity = view::capacity(&**app.playbacks.capacity());
+    Ok(Json(json!({"sessions": sessions, "capacity": capacity, "devices": devices})).into_response())
 }
 
 fn find(app: &App, id: &str, principal: &Principal) -> Result<Arc<Playback>, ApiError> {

@@ -173,8 +173,8 @@ pub struct Sample {
     pub recovery_ms: i64,
     /// Media seconds made in a second, over the last seconds.
     pub speed: Option<f64>,
-    /// Bytes a second handed out over the last seconds.
-    pub goodput: Option<u64>,
+    /// Bits a second handed out over the last seconds.
+    pub goodput_bits_per_second: Option<u64>,
     /// Whether a device other than the processor encodes.
     pub hardware: bool,
     /// Bytes written to scratch so far.
@@ -207,7 +207,7 @@ impl Sample {
             produced_ms: observation.produced.map(|at| at.as_millis()),
             recovery_ms: observation.recovery.as_millis(),
             speed: observation.speed,
-            goodput: observation.goodput,
+            goodput_bits_per_second: observation.goodput_bits_per_second,
             hardware: observation.hardware(),
             bytes_produced: observation.bytes_produced,
             scratch_used: observation.scratch_used,

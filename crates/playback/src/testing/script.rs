@@ -9,9 +9,9 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use ether_encoder::{
-    BoxFuture, ByteStream, Capabilities, Choice, ChoiceReason, Control, Device, Encoder, EncoderState,
-    Execution, Observation, Pieces, Request, Resource, RetireError, Retirement, ServeError, Served,
-    ServedMedia, Share, Start, StartError, Started, Unsupported,
+    BoxFuture, ByteStream, Capabilities, Choice, ChoiceReason, Control, Device, DeviceCounts, Encoder,
+    EncoderState, Execution, Observation, Pieces, Request, Resource, RetireError, Retirement, ServeError,
+    Served, ServedMedia, Share, Start, StartError, Started, Unsupported,
 };
 use ether_types::{Monotonic, Timestamp};
 use tokio::sync::watch;
@@ -98,6 +98,14 @@ impl Encoder for Script {
                 reasons: vec![ChoiceReason::Proved],
             },
         }
+    }
+
+    fn device_counts(&self) -> Option<DeviceCounts> {
+        Some(DeviceCounts {
+            hardware: self.starts.load(Ordering::SeqCst) as u64,
+            fallbacks: 3,
+            ..DeviceCounts::default()
+        })
     }
 
     fn start(&self, start: Start) -> BoxFuture<'_, Started> {

@@ -44,6 +44,29 @@ async fn a_child_sees_the_environment_and_the_files_it_was_given_and_no_others()
     processes.shutdown().await;
 }
 
+/// What tells a child that works from one that only lives.
+#[tokio::test]
+async fn what_a_child_has_read_and_computed_can_be_seen_while_it_lives() {
+    let processes = unguarded();
+    let mut spec = Spec::new("/bin/sh");
+    let script = "n=0; while [ $n -lt 300000 ]; do n=$((n + 1)); done; read -r line < /dev/urandom; echo; \
+                  kill -STOP $$";
+    spec.args(["-c", script]).stdout_pipe();
+    let mut child = processes.spawner().spawn(spec).await.unwrap();
+    let mut output = child.take_stdout().unwrap();
+    output.read_exact(&mut [0]).unwrap();
+    let seen = child.activity().unwrap();
+    assert!(
+        seen.read > 0 && seen.computed >= Duration::from_millis(20),
+        "{seen:?}"
+    );
+    drop(output);
+    child.kill();
+    child.retired().await;
+    assert_eq!(child.activity(), None);
+    processes.shutdown().await;
+}
+
 #[tokio::test]
 async fn further_pipes_carry_output_apart_from_standard_output() {
     let processes = unguarded();

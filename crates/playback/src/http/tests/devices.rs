@@ -32,6 +32,21 @@ async fn asks_and_meets(bed: &Bed, session: &Value, name: &str, error: ServeErro
     socket
 }
 
+/// How often sessions fell back is the owner's to read in one place (case 33).
+#[tokio::test]
+async fn the_owner_sees_how_devices_fared_and_viewers_do_not() {
+    let bed = Bed::new().await;
+    let list = bed.owner("GET", "/ether/api/sessions", "").await.json();
+    assert_eq!(
+        list["devices"],
+        json!({"hardware": 0, "software": 0, "fallbacks": 3, "full": 0, "failed": 0})
+    );
+    let viewer = format!("Bearer {}", bed.viewer().await);
+    let headers = [("Authorization", viewer.as_str())];
+    let list = bed.send("GET", "/ether/api/sessions", &headers, "").await.json();
+    assert_eq!(list["devices"], Value::Null);
+}
+
 fn finish(bed: &Bed, resource: Resource) {
     bed.encoder.newest().set(|state| {
         state.finished.insert(resource);
