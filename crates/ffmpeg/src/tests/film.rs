@@ -254,7 +254,8 @@ impl Studio {
         Self::built(Path::new("ffmpeg"), Arc::new(SystemClock::new()), kept).await
     }
 
-    async fn built(ffmpeg: &Path, clock: Arc<dyn Clock>, kept: u64) -> Self {
+    /// An encoder of which everything is told.
+    pub(crate) async fn built(ffmpeg: &Path, clock: Arc<dyn Clock>, kept: u64) -> Self {
         let processes = Processes::start(Config::unguarded(Arc::new(SystemClock::new()))).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let (spawner, cache) = (processes.spawner(), kept_inventory(ffmpeg, dir.path()));

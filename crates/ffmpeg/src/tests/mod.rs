@@ -3,6 +3,7 @@
 mod accepted;
 mod burning;
 mod colors;
+mod configuration;
 mod endings;
 pub(crate) mod film;
 pub(crate) mod hardware;

@@ -1,5 +1,6 @@
 //! Stories about real files, hostile ones, and programs that misbehave.
 
+mod damaged;
 mod oracle;
 mod pictures;
 mod prober;
