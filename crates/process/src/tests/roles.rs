@@ -118,9 +118,17 @@ fn leftovers(runtime: &tokio::runtime::Runtime, processes: &Processes) -> usize 
         });
     };
     round();
-    let before = count("/proc/self/fd") + count("/proc/self/task") + children();
+    let all = || count("/proc/self/fd") + count("/proc/self/task") + children();
+    let before = all();
     round();
-    (count("/proc/self/fd") + count("/proc/self/task") + children()).saturating_sub(before)
+    // What a thread had goes a moment after the thread; what was lost stays however long it is waited for.
+    for _ in 0..2_000 {
+        if all() <= before {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    all().saturating_sub(before)
 }
 
 fn count(dir: &str) -> usize {
