@@ -1,3 +1,5 @@
+//! Requests at the edge of what may cross to another machine.
+
 use std::sync::Arc;
 
 use ether_media::{
