@@ -38,10 +38,32 @@ export async function openPlayer({ browser, server, origin }, player, file, wish
   const { status, body } = await server.api("POST", "/ether/api/sessions", { item: id, ...wish });
   assert.equal(status, 201, JSON.stringify(body));
   const page = await browser.newPage();
+  requests.set(page, followRequests(page));
   await page.goto(`${origin}/${player}`);
   const texts = body.subtitles.map(({ vtt }) => server.url + vtt);
   await page.evaluate(begin, { player, url: server.url + body.url, texts });
   return { page, id: body.id, length: body.durationMs / 1000, session: body };
+}
+
+const requests = new WeakMap();
+const REMEMBERED = 16;
+
+/** The page's last requests and what came of each: a player that shows nothing more either waits for one of them or asks no more. */
+function followRequests(page) {
+  const last = [];
+  page.on("request", (request) => {
+    last.push({ request, came: "no answer yet" });
+    if (last.length > REMEMBERED) last.shift();
+  });
+  const cameTo = (request, came) => {
+    const known = last.find((each) => each.request === request);
+    if (known) known.came = came;
+  };
+  page.on("response", (response) => cameTo(response.request(), `${response.status()}, not at its end`));
+  page.on("requestfinished", async (request) => cameTo(request, String((await request.response())?.status())));
+  page.on("requestfailed", (request) => cameTo(request, request.failure()?.errorText));
+  // The grant in an address opens the playback: the path is enough.
+  return () => last.map(({ request, came }) => `${request.method()} ${new URL(request.url()).pathname.split("/").slice(-3).join("/")}: ${came}`);
 }
 
 /** Runs in the page: begins to play, and gathers everything that a player calls an error. */
@@ -134,7 +156,7 @@ export async function shows(page, from, what) {
     };
     video.requestVideoFrameCallback(frame);
   }), { from, limit: 45_000 });
-  assert.equal(outcome, null, `${what}: no picture beyond ${from} s`);
+  if (outcome !== null) assert.fail(`${what}: no picture beyond ${from} s: ${outcome}; requests: ${requests.get(page)?.().join(", ")}`);
 }
 
 /** Everything that the player called an error. */

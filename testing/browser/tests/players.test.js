@@ -61,12 +61,12 @@ for (const { player, file, wish } of RUNS) {
         assert.ok(qualities > 1, `${qualities} qualities: ${JSON.stringify(await page.evaluate(() => window.seen?.()))}`);
         await page.evaluate((n) => window.chooseQuality(n), qualities - 1);
       }
+      await goesOn(page, "another quality");
       if (file === "three-languages.mkv") {
         assert.equal(sounds, 3, "every language is offered");
         await page.evaluate(() => window.chooseSound(2));
+        await goesOn(page, "another language");
       }
-      const at = await page.evaluate(() => document.getElementById("video").currentTime);
-      await shows(page, at + 2, "after the change");
       await page.evaluate((to) => {
         const video = document.getElementById("video");
         video.playbackRate = 2;
@@ -79,4 +79,10 @@ for (const { player, file, wish } of RUNS) {
       await server.noEncoder();
     });
   });
+}
+
+/** Each change is seen by itself before the next, as a person makes them. */
+async function goesOn(page, change) {
+  const at = await page.evaluate(() => document.getElementById("video").currentTime);
+  await shows(page, at + 1.5, `after the change to ${change}`);
 }
