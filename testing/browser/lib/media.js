@@ -30,6 +30,14 @@ export async function bring(file, folder, as = path.basename(file)) {
   return target;
 }
 
+/** Makes a file that has lain there for an hour: a library waits with one that has just been written until it rests. */
+export async function lay(folder, name, content) {
+  const file = path.join(folder, name);
+  await fs.writeFile(file, content);
+  const then = new Date(Date.now() - 3_600_000);
+  await fs.utimes(file, then, then);
+}
+
 /** The folder of real films, or null: named by ETHER_MEDIA, else beside the repository. */
 export async function realFilms() {
   const folder = process.env.ETHER_MEDIA || path.resolve(root, "../shared/media");

@@ -7,7 +7,7 @@ import path from "node:path";
 import { after, before, test } from "node:test";
 
 import { DESK, openViewer, PHONE } from "../lib/browser.js";
-import { bring, repository } from "../lib/media.js";
+import { bring, lay, repository } from "../lib/media.js";
 import { closeStage, openStage } from "../lib/stage.js";
 
 const ODD_NAME = "-it's \"50% off\" & Ünï — été.mp4";
@@ -18,8 +18,8 @@ let browser;
 before(async () => {
   ({ server, browser } = await openStage(["interlaced.ts", "ntsc.mkv", "upright.mp4"], async (folder) => {
     await bring(path.join(folder, "upright.mp4"), folder, ODD_NAME);
-    await fs.writeFile(path.join(folder, "broken.mkv"), Buffer.alloc(4096, 7));
-    await fs.writeFile(path.join(folder, "empty.mp4"), "");
+    await lay(folder, "broken.mkv", Buffer.alloc(4096, 7));
+    await lay(folder, "empty.mp4", "");
   }));
 });
 
