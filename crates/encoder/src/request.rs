@@ -29,7 +29,7 @@ pub struct Request {
 }
 
 /// Most sounds that one request may offer.
-pub const MOST_SOUNDS: usize = 32;
+pub const MOST_SOUNDS: usize = ether_media::decision::MOST_SOUNDS;
 /// How long before the first frame sound may begin that shares a representation with the picture: about a frame.
 const MOST_LEAD_TOGETHER: Ticks = Ticks(Ticks::HZ / 25);
 

@@ -33,7 +33,7 @@ pub use reason::Reason;
 pub const LONGEST_COPIED_SEGMENT: Ticks = Ticks(30 * Ticks::HZ);
 
 /// Most sounds that are made of one film.
-const MOST_SOUNDS: usize = 32;
+pub const MOST_SOUNDS: usize = 32;
 
 /// Smallest total bit rate that may be asked for, in bits a second.
 pub const MIN_BIT_RATE: u64 = 64_000;
@@ -415,6 +415,7 @@ pub fn decide(facts: &Facts, client: &Client, wishes: &Wishes) -> Result<Decisio
 }
 
 /// The sounds that are made beside the one that is played first.
+#[derive(Default)]
 struct Made<'a> {
     /// The viewer is offered them.
     others: Vec<&'a Stream>,
@@ -433,25 +434,19 @@ impl<'a> Made<'a> {
             Protocol::Dash => true,
             Protocol::Hls => choice && (chosen.is_none() || wishes.sounds == Sounds::All),
         };
-        let beside: Vec<&Stream> = of_the_file
-            .into_iter()
-            .filter(|stream| chosen.is_none_or(|chosen| chosen.index != stream.index))
-            .take(MOST_SOUNDS - usize::from(chosen.is_some()))
-            .collect();
-        match (apart, chosen.is_some() && wishes.sounds == Sounds::All) {
-            (false, _) => Self {
-                others: Vec::new(),
-                unheard: Vec::new(),
-            },
-            (true, true) => Self {
-                others: beside,
-                unheard: Vec::new(),
-            },
-            (true, false) => Self {
-                others: Vec::new(),
-                unheard: beside,
-            },
+        let mut made = Self::default();
+        if apart {
+            let offered = chosen.is_some() && wishes.sounds == Sounds::All;
+            let beside = if offered {
+                &mut made.others
+            } else {
+                &mut made.unheard
+            };
+            let others = |stream: &&Stream| chosen.is_none_or(|chosen| chosen.index != stream.index);
+            let room = MOST_SOUNDS - usize::from(chosen.is_some());
+            beside.extend(of_the_file.into_iter().filter(others).take(room));
         }
+        made
     }
 }
 

@@ -189,31 +189,31 @@ impl Connection {
         let apart = false;
         // The text of many rows is another one each time: it would only drive others out of the statements that are
         // kept prepared.
-        if self.is_postgres() || apart || all.len() < 2 || values > JOINED {
+        let together = !apart && all.len() > 1 && values <= JOINED;
+        if let Wire::Sqlite(wire) = &mut self.wire
+            && together
+        {
+            #[cfg(feature = "faults")]
             for (sql, values) in all {
-                changed.push(self.execute(sql, values).await?);
+                self.faults.note(sql, values);
+            }
+            let mut query = sqlx::query::<sqlx::Sqlite>(AssertSqlSafe(joined(all)));
+            for value in all.iter().flat_map(|(_, values)| values) {
+                query = match value {
+                    Value::Text(text) => query.bind(text.clone()),
+                    Value::Integer(integer) => query.bind(*integer),
+                };
+            }
+            let mut answers = wire.fetch_many(query);
+            while let Some(answer) = answers.try_next().await? {
+                if let Either::Left(done) = answer {
+                    changed.push(done.rows_affected());
+                }
             }
             return Ok(changed);
         }
-        #[cfg(feature = "faults")]
         for (sql, values) in all {
-            self.faults.note(sql, values);
-        }
-        let Wire::Sqlite(wire) = &mut self.wire else {
-            return Ok(changed);
-        };
-        let mut query = sqlx::query::<sqlx::Sqlite>(AssertSqlSafe(joined(all)));
-        for value in all.iter().flat_map(|(_, values)| values) {
-            query = match value {
-                Value::Text(text) => query.bind(text.clone()),
-                Value::Integer(integer) => query.bind(*integer),
-            };
-        }
-        let mut answers = wire.fetch_many(query);
-        while let Some(answer) = answers.try_next().await? {
-            if let Either::Left(done) = answer {
-                changed.push(done.rows_affected());
-            }
+            changed.push(self.execute(sql, values).await?);
         }
         Ok(changed)
     }

@@ -11,7 +11,7 @@ use ether_types::{ManualClock, SystemClock};
 use super::*;
 use crate::plan::plan;
 use crate::strand::RungSet;
-use crate::tests::film::{COPY, ENCODE, Film, Make};
+use crate::tests::film::{COPY, ENCODE, Film, Make, script};
 use crate::tests::hardware::with_a_card;
 
 struct Bench {
@@ -30,12 +30,9 @@ impl Bench {
         }
     }
 
-    /// A program that does `script` before it becomes the real FFmpeg.
-    fn program(&self, script: &str) -> PathBuf {
-        let path = self.dir.path().join("ffmpeg");
-        std::fs::write(&path, format!("#!/bin/sh\n{script}\nexec ffmpeg \"$@\"\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        path
+    /// A program that does `first` before it becomes the real FFmpeg.
+    fn program(&self, first: &str) -> PathBuf {
+        script(self.dir.path(), "ffmpeg", &format!("{first}\nexec ffmpeg \"$@\""))
     }
 
     /// A machine with a render node and an NVIDIA card of which only the files are there.

@@ -1,6 +1,5 @@
 //! Stories of films with text in them, read by the real FFmpeg.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ether_encoder::{Encoder, Input, Offer, Resource, Unsupported, supports_request};
@@ -11,7 +10,7 @@ use ether_types::{ManualClock, Timestamp};
 
 use super::*;
 use crate::revision_of;
-use crate::tests::film::{COPY, Film as Clip, Studio, clip, fetch};
+use crate::tests::film::{COPY, Film as Clip, Studio, clip, fetch, script};
 
 const HOUR: View = View {
     zero: Ticks::ZERO,
@@ -368,14 +367,12 @@ async fn fonts_come_out_as_they_were_attached() {
 
 /// A program that says who it is and then gives nothing, as FFmpeg does on a share that hangs.
 fn hanging(dir: &Path) -> (PathBuf, PathBuf) {
-    let (program, told) = (dir.join("ffmpeg"), dir.join("pid"));
+    let told = dir.join("pid");
     let text = format!(
-        "#!/bin/sh\necho $$ > '{0}.new'\nmv '{0}.new' '{0}'\nexec sleep 600\n",
+        "echo $$ > '{0}.new'\nmv '{0}.new' '{0}'\nexec sleep 600",
         told.display()
     );
-    std::fs::write(&program, text).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-    (program, told)
+    (script(dir, "ffmpeg", &text), told)
 }
 
 async fn until<T>(mut found: impl FnMut() -> Option<T>) -> T {

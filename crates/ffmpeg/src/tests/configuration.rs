@@ -1,22 +1,20 @@
 //! An encoder that describes its pictures otherwise than the initialization segment that viewers have (D2): what it
 //! makes is refused, wherever that segment came from.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ether_encoder::{Ended, Protocol, Request, Resource, ServeError, VideoAction};
 use ether_types::SystemClock;
 
-use super::film::{ENCODE, Film, Studio, fetch};
+use super::film::{ENCODE, Film, Studio, fetch, script};
 
 const ROOMY: u64 = 256 << 20;
 
 /// The real FFmpeg, whose H.264 has another description and the same profile and level while there is a file `other`.
 fn two_minded(dir: &Path) -> PathBuf {
-    let script = format!(
-        r#"#!/bin/sh
-[ -e {} ] || exec ffmpeg "$@"
+    let text = format!(
+        r#"[ -e {} ] || exec ffmpeg "$@"
 count=$#
 while [ "$count" -gt 0 ]; do
     word=$1
@@ -25,14 +23,10 @@ while [ "$count" -gt 0 ]; do
     set -- "$@" "$word"
     case "$word" in libx264) set -- "$@" -coder 0 ;; esac
 done
-exec ffmpeg "$@"
-"#,
+exec ffmpeg "$@""#,
         dir.join("other").display()
     );
-    let program = dir.join("ffmpeg");
-    std::fs::write(&program, script).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-    program
+    script(dir, "ffmpeg", &text)
 }
 
 /// The film in two qualities, the second of which comes apart from the first and from the sound.

@@ -6,7 +6,9 @@ use std::time::Duration;
 use ether_encoder::{Encoder, EncoderState, Ended, SegmentContainer, ServeError};
 use ether_media::Ticks;
 
-use super::film::{COPY, ENCODE, Film, INIT, Make, Shape, Studio, clip, fetch, ffmpegs_reading, segment};
+use super::film::{
+    COPY, ENCODE, Film, INIT, Make, Shape, Studio, clip, fetch, ffmpegs_reading, script, segment,
+};
 
 const ROOMY: u64 = 512 << 20;
 
@@ -431,17 +433,13 @@ async fn on_a_bad_disk(dir: &std::path::Path, bad_from: u64) -> std::path::PathB
     processes.spawner().run_bounded(spec, bounds).await.unwrap();
     processes.shutdown().await;
     std::fs::write(dir.join("bad"), "").unwrap();
-    let script = format!(
-        "#!/bin/sh\ncase \" $* \" in *\" pipe:1 \"*) [ -e {} ] && export BAD_FROM={bad_from} LD_PRELOAD={} ;; esac\n\
-         exec ffmpeg \"$@\"\n",
+    let text = format!(
+        "case \" $* \" in *\" pipe:1 \"*) [ -e {} ] && export BAD_FROM={bad_from} LD_PRELOAD={} ;; esac\n\
+         exec ffmpeg \"$@\"",
         dir.join("bad").display(),
         library.display()
     );
-    let program = dir.join("ffmpeg");
-    std::fs::write(&program, script).unwrap();
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&program, mode).unwrap();
-    program
+    script(dir, "ffmpeg", &text)
 }
 
 /// FFmpeg takes a read error for the end of the film and says that all went well. Viewers are told that the file
@@ -455,8 +453,8 @@ async fn a_disk_that_fails_is_not_the_end_of_the_film() {
     ] {
         let film = Film::clip(name);
         let dir = tempfile::tempdir().unwrap();
-        let half = std::fs::metadata(&film.path).unwrap().size() / 4;
-        let program = on_a_bad_disk(dir.path(), half).await;
+        let bad_from = std::fs::metadata(&film.path).unwrap().size() / 4;
+        let program = on_a_bad_disk(dir.path(), bad_from).await;
         let studio = Studio::with(&program).await;
         let execution = studio.start(&film, make, ROOMY).await;
         let mut number = 0;

@@ -1,7 +1,9 @@
 //! Films to encode, executions of them, and what their segments hold.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ether_encoder::{
     AudioAction, AudioCodec, AudioEncode, AudioTrack, Device, Encoder, Execution, Input, Protocol, Request,
@@ -9,7 +11,7 @@ use ether_encoder::{
 };
 use ether_media::{Facts, FileReader, Limits, MasteringKind, Ticks, Timeline, read_facts};
 use ether_process::{Config, Processes};
-use ether_types::{Clock, SystemClock};
+use ether_types::{Clock, ManualClock, SystemClock};
 
 use crate::pipe::{Event, PipeReader};
 use crate::{HardwareWish, Inventory, LocalEncoder, LocalOptions, revision_of};
@@ -325,10 +327,30 @@ impl Studio {
         self.shut().await;
     }
 
+    /// [`Studio::close`] under a clock that stands still unless it is moved: the supervisor may wait for a burst of
+    /// requests to be complete.
+    pub(crate) async fn close_under(self, clock: &ManualClock, execution: Arc<dyn Execution>) {
+        let mut closing = std::pin::pin!(self.close(execution));
+        loop {
+            tokio::select! {
+                () = &mut closing => break,
+                () = tokio::time::sleep(Duration::from_millis(1)) => clock.advance(Duration::from_secs(1)),
+            }
+        }
+    }
+
     /// Waits until no process is left.
     pub(crate) async fn shut(self) {
         self.processes.shutdown().await;
     }
+}
+
+/// A program `name` in `dir` that is this shell script.
+pub(crate) fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
+    let path = dir.join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
 }
 
 pub(crate) fn segment(number: u32) -> Resource {

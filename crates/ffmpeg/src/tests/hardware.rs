@@ -1,7 +1,6 @@
 //! Encoding devices that are full or broken while they are used: FFmpeg's own failures where it gives them here,
 //! and its own words for the rest. The processor takes over, with the reason.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use ether_encoder::{
 use ether_media::Ticks;
 use ether_types::{ManualClock, Timestamp};
 
-use super::film::{ENCODE, Film, INIT, Studio, fetch, segment};
+use super::film::{ENCODE, Film, INIT, Studio, fetch, script, segment};
 use crate::inventory::{Trial, Verdict};
 use crate::{HardwareWish, Inventory, LocalEncoder, LocalOptions};
 
@@ -142,13 +141,10 @@ done
 /// A program that stands for FFmpeg on a machine with a card: `before` is run when the card is asked for, `after` once
 /// the card's arguments are the processor's. Everything else is left to the real FFmpeg.
 pub(crate) fn with_a_card(dir: &Path, before: &str, after: &str) -> PathBuf {
-    let script = format!(
-        "#!/bin/sh\ncase \" $* \" in\n*\" h264_nvenc \"*) ;;\n*) exec ffmpeg \"$@\" ;;\nesac\n{before}{CARD}{after}\n"
+    let text = format!(
+        "case \" $* \" in\n*\" h264_nvenc \"*) ;;\n*) exec ffmpeg \"$@\" ;;\nesac\n{before}{CARD}{after}"
     );
-    let path = dir.join("ffmpeg-with-a-card");
-    std::fs::write(&path, script).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    path
+    script(dir, "ffmpeg-with-a-card", &text)
 }
 
 /// A card that takes one session: the second is refused in the words of FFmpeg's NVENC.
@@ -303,16 +299,13 @@ async fn an_encoder_that_writes_and_never_gets_on_is_given_up() {
 
 async fn writes_and_never_gets_on(stream: bool) {
     let dir = tempfile::tempdir().unwrap();
-    let program = dir.path().join("ffmpeg");
-    let script = r#"#!/bin/sh
+    let text = r#"
 case " $* " in
 *" matroska pipe:1 "*) while printf '\354\201\000'; do sleep 0.01; done ;;
 *" pipe:1 "*) while printf '\000\000\000\010free'; do sleep 0.01; done ;;
 *) exec ffmpeg "$@" ;;
-esac
-"#;
-    std::fs::write(&program, script).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+esac"#;
+    let program = script(dir.path(), "ffmpeg", text);
     let clock = ManualClock::at(Timestamp::from_micros(0));
     let studio = Studio::timed(&program, Arc::new(clock.clone())).await;
     let film = Film::clip("ntsc.mkv");
@@ -353,12 +346,5 @@ esac
         ended: Ended::Stalled,
     };
     assert_eq!(waiting.await.unwrap(), Err(stalled));
-    // The supervisor may wait for a burst of requests to be complete.
-    let mut closing = std::pin::pin!(studio.close(execution));
-    loop {
-        tokio::select! {
-            () = &mut closing => break,
-            () = seconds(1) => {}
-        }
-    }
+    studio.close_under(&clock, execution).await;
 }

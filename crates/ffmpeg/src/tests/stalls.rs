@@ -12,7 +12,7 @@ use crate::scratch::{Blob, CHUNK, Scratch};
 use crate::store::{RunView, Segment, Store};
 use crate::strand::{RungSet, Strand};
 
-use super::film::{COPY, ENCODE, Film, INIT, Make, Studio, fetch, ffmpegs_reading, segment};
+use super::film::{COPY, ENCODE, Film, INIT, Make, Studio, fetch, ffmpegs_reading, script, segment};
 
 const ROOMY: u64 = 512 << 20;
 /// Longer than an execution waits for the rest of a burst of requests, and nothing beside its patience.
@@ -292,15 +292,12 @@ fn waiting_for_scratch_is_being_held_back_and_only_while_it_lasts() {
 async fn an_encoder_that_reads_is_not_given_up_although_it_makes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let number = dir.path().join("number");
-    let script = format!(
-        "#!/bin/sh\ncase \" $* \" in *\" pipe:1 \"*) echo $$ > {0}.part; mv {0}.part {0}\n\
-         while read -r line; do sleep 0.001; done < /dev/urandom ;;\nesac\nexec ffmpeg \"$@\"\n",
+    let text = format!(
+        "case \" $* \" in *\" pipe:1 \"*) echo $$ > {0}.part; mv {0}.part {0}\n\
+         while read -r line; do sleep 0.001; done < /dev/urandom ;;\nesac\nexec ffmpeg \"$@\"",
         number.display()
     );
-    let program = dir.path().join("ffmpeg");
-    std::fs::write(&program, script).unwrap();
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&program, mode).unwrap();
+    let program = script(dir.path(), "ffmpeg", &text);
     let clock = ManualClock::at(Timestamp::from_micros(0));
     let studio = Studio::timed(&program, Arc::new(clock.clone())).await;
     let film = Film::clip("ntsc.mkv");
@@ -341,11 +338,5 @@ async fn an_encoder_that_reads_is_not_given_up_although_it_makes_nothing() {
         ended: Ended::Stalled,
     };
     assert_eq!(waiting.await.unwrap(), Err(stalled));
-    let mut closing = std::pin::pin!(studio.close(execution));
-    loop {
-        tokio::select! {
-            () = &mut closing => break,
-            () = pause() => clock.advance(MOMENT),
-        }
-    }
+    studio.close_under(&clock, execution).await;
 }

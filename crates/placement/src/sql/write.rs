@@ -168,7 +168,7 @@ impl Statements {
             let table = values_table(slice.len(), 2);
             let sql = format!(
                 "UPDATE placement_sessions SET deadline = moved.column2 FROM (VALUES {table}) AS moved \
-             WHERE session = moved.column1"
+                 WHERE session = moved.column1"
             );
             let mut values = Vec::with_capacity(slice.len() * 2);
             for session in slice {
@@ -185,14 +185,14 @@ impl Statements {
             // Generations only grow, here as well.
             let sql = format!(
                 "INSERT INTO placement_sessions ({SESSION_COLUMNS}) VALUES {table} \
-             ON CONFLICT (session) DO UPDATE SET generation = excluded.generation, \
-             controller_node = excluded.controller_node, controller_boot = excluded.controller_boot, \
-             target = excluded.target, target_node = excluded.target_node, \
-             target_boot = excluded.target_boot, role = excluded.role, operation = excluded.operation, \
-             request = excluded.request, claims = excluded.claims, \
-             initial_deadline = excluded.initial_deadline, deadline = excluded.deadline, \
-             retired = excluded.retired \
-             WHERE placement_sessions.generation <= excluded.generation"
+                 ON CONFLICT (session) DO UPDATE SET generation = excluded.generation, \
+                 controller_node = excluded.controller_node, controller_boot = excluded.controller_boot, \
+                 target = excluded.target, target_node = excluded.target_node, \
+                 target_boot = excluded.target_boot, role = excluded.role, operation = excluded.operation, \
+                 request = excluded.request, claims = excluded.claims, \
+                 initial_deadline = excluded.initial_deadline, deadline = excluded.deadline, \
+                 retired = excluded.retired \
+                 WHERE placement_sessions.generation <= excluded.generation"
             );
             let mut values = Vec::with_capacity(slice.len() * 14);
             slice
@@ -226,8 +226,8 @@ impl Statements {
             let table = values_table(slice.len(), 5);
             let sql = format!(
                 "INSERT INTO placement_pools (scope, role, capacity, used, revision) VALUES {table} \
-             ON CONFLICT (scope, role) DO UPDATE SET capacity = excluded.capacity, used = excluded.used, \
-             revision = excluded.revision"
+                 ON CONFLICT (scope, role) DO UPDATE SET capacity = excluded.capacity, used = excluded.used, \
+                 revision = excluded.revision"
             );
             let mut values = Vec::with_capacity(slice.len() * 5);
             for (scope, role, pool) in slice {
@@ -255,8 +255,8 @@ impl Statements {
     fn put_target(&mut self, target: &TargetId, row: &Target) {
         self.put(
             "INSERT INTO placement_targets (target, boot, roles, revision) VALUES ($1, $2, $3, $4) \
-         ON CONFLICT (target) DO UPDATE SET boot = excluded.boot, roles = excluded.roles, \
-         revision = excluded.revision",
+             ON CONFLICT (target) DO UPDATE SET boot = excluded.boot, roles = excluded.roles, \
+             revision = excluded.revision",
             vec![
                 Value::from(target.as_str()),
                 Value::from(row.boot.as_str()),
@@ -275,12 +275,12 @@ impl Statements {
         };
         self.put(
             "INSERT INTO placement_coordinators (node, boot, known_schema, quota, maximum_lease, \
-         transaction_timeout, lock_timeout, verify_timeout, clock_skew) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
-         ON CONFLICT (node) DO UPDATE SET boot = excluded.boot, known_schema = excluded.known_schema, \
-         quota = excluded.quota, maximum_lease = excluded.maximum_lease, \
-         transaction_timeout = excluded.transaction_timeout, lock_timeout = excluded.lock_timeout, \
-         verify_timeout = excluded.verify_timeout, clock_skew = excluded.clock_skew",
+             transaction_timeout, lock_timeout, verify_timeout, clock_skew) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
+             ON CONFLICT (node) DO UPDATE SET boot = excluded.boot, known_schema = excluded.known_schema, \
+             quota = excluded.quota, maximum_lease = excluded.maximum_lease, \
+             transaction_timeout = excluded.transaction_timeout, lock_timeout = excluded.lock_timeout, \
+             verify_timeout = excluded.verify_timeout, clock_skew = excluded.clock_skew",
             vec![
                 Value::from(node.as_str()),
                 Value::from(row.boot.as_str()),
@@ -301,7 +301,7 @@ impl Statements {
             let table = values_table(slice.len(), 8);
             let sql = format!(
                 "INSERT INTO placement_evidence (session, generation, part, author_node, author_boot, kind, body, \
-             recorded) VALUES {table}"
+                 recorded) VALUES {table}"
             );
             let mut values = Vec::with_capacity(slice.len() * 8);
             for piece in slice {

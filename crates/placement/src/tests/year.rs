@@ -62,8 +62,9 @@ async fn a_year_ends_with_tombstones_bounded_by_concurrency_and_nothing_stranded
         for (by, peak) in peaks.iter_mut().enumerate() {
             *peak = (*peak).max(running.iter().filter(|(owner, _)| *owner == by).count());
         }
-        // Most end well, some of them not before the next evening. Now and then the worker crashes: everything expires, and its next boot proves it. Now
-        // and then a controller dies: what it left is found and retired by another one on the worker's word.
+        // Most end well, some of them not before the next evening. Now and then the worker crashes: everything
+        // expires, and its next boot proves it. Now and then a controller dies: what it left is found and retired by
+        // another one on the worker's word.
         if dice.below(40) == 0 {
             crashed += 1;
             world.advance(Duration::from_secs(3_600)).await;

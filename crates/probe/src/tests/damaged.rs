@@ -4,6 +4,7 @@
 //! Each is damaged by its own seed, so that one that fails is made again by `ETHER_DAMAGE=SEED`. The short tier
 //! damages 600 and takes a few seconds; `ETHER_SOAK=1` damages ten thousand.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -190,8 +191,7 @@ fn look(bytes: Vec<u8>) -> bool {
 
 fn consistent(facts: &Facts) {
     assert!(!facts.streams.is_empty(), "facts of nothing");
-    let mut indexes: Vec<u32> = facts.streams.iter().map(|stream| stream.index).collect();
-    indexes.dedup();
+    let indexes: BTreeSet<u32> = facts.streams.iter().map(|stream| stream.index).collect();
     assert_eq!(indexes.len(), facts.streams.len(), "two streams have one number");
     if let Some(index) = &facts.keyframes {
         assert!(index.times.is_sorted(), "keyframes go back");
