@@ -19,6 +19,7 @@ FLOORS = {
     "ether-process": 1,
     "ether-store": 1,
     "ether-tls": 1,
+    "ether-transfer": 1,
     "ether-encoder": 2,
     "ether-placement": 2,
     "ether-probe": 2,

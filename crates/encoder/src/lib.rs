@@ -5,7 +5,6 @@
 //! is retired. Requests, resources and capabilities are data. Whoever started an execution is responsible for
 //! it until its [`Retirement`] is proved; nothing else ends that responsibility, least of all silence.
 
-pub mod buffer;
 pub mod capabilities;
 pub mod choice;
 pub mod enhancement;
@@ -16,7 +15,6 @@ pub mod port;
 pub mod remote;
 pub mod request;
 
-pub use buffer::{BUFFER, Buffer};
 pub use capabilities::{Capabilities, Offer, Unsupported, supports_request};
 pub use choice::{Choice, ChoiceReason, DeviceCounts, Rejection, Share};
 pub use enhancement::{EnhancementStatus, NotInert};
@@ -24,8 +22,8 @@ pub use freshness::{Freshness, Moment, Received, Stale};
 pub use media::{ByteStream, Pieces, Served, ServedMedia};
 pub use observation::{EncoderState, Ended, Observation, Treatment, Work, offers_samples};
 pub use port::{
-    BoxFuture, Control, Encoder, Execution, Input, Refusal, RetireError, Retirement, Revision, ServeError,
-    Start, StartError, Started,
+    BoxFuture, Control, Encoder, Execution, Input, Refusal, RetireError, Retirement, ServeError, Start,
+    StartError, Started,
 };
 pub use remote::{MOST_POINTS, admits_remote};
 pub use request::{
@@ -33,3 +31,6 @@ pub use request::{
     RationalRate, Representation, Request, Resource, Rung, SegmentContainer, VideoAction, VideoCodec,
     VideoEncode, VideoTrack,
 };
+
+// Encoders make and send bytes of one state of a file: these words are theirs as much as the transfer's.
+pub use ether_transfer::{BUFFER, Buffer, Revision};

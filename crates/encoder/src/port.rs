@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ether_media::Ticks;
+use ether_transfer::Revision;
 
 use crate::capabilities::{Capabilities, Unsupported};
 use crate::choice::{Choice, ChoiceReason, DeviceCounts, Share};
@@ -81,20 +82,6 @@ pub enum Input {
         /// What its size, times and identity were when its facts were read.
         revision: Revision,
     },
-}
-
-/// The identity of one state of a file: any change of content that the file system shows changes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Revision {
-    /// Bytes.
-    pub size: u64,
-    /// Modification time in nanoseconds since the Unix epoch.
-    pub modified_nanos: i64,
-    /// Inode number.
-    pub inode: u64,
-    /// Device number.
-    pub device: u64,
 }
 
 /// The answer to a start: the responsibility first, the outcome second.

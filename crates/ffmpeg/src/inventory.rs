@@ -123,7 +123,7 @@ impl Inventory {
         };
         let program = find(program).ok_or_else(missing)?;
         let metadata = tokio::fs::metadata(&program).await.map_err(|_| missing())?;
-        let identity = crate::revision_of(&metadata);
+        let identity = Revision::of_metadata(&metadata);
         let looked = machine.clone();
         let drivers = tokio::task::spawn_blocking(move || looked.drivers()).await;
         let drivers = drivers.unwrap_or_default();

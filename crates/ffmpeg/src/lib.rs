@@ -31,25 +31,10 @@ mod supervisor;
 mod text;
 mod ts;
 
-use std::os::unix::fs::MetadataExt;
-
-use ether_encoder::Revision;
-
 pub use devices::HardwareWish;
 pub use inventory::{Inventory, InventoryError, Machine};
 pub use local::{LocalEncoder, LocalOptions};
 pub use subtitles::Subtitles;
-
-/// The revision of a file, from what the file system says of it.
-pub fn revision_of(metadata: &std::fs::Metadata) -> Revision {
-    let nanos = i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
-    Revision {
-        size: metadata.size(),
-        modified_nanos: i64::try_from(nanos).unwrap_or(i64::MAX),
-        inode: metadata.ino(),
-        device: metadata.dev(),
-    }
-}
 
 #[cfg(test)]
 mod tests;

@@ -358,7 +358,7 @@ fn publish_init(store: &Store, job: &Job, rung: usize, bytes: Vec<u8>) -> Result
 /// file system.
 pub(crate) fn check_revision(path: &Path, promised: Revision) -> Result<(), Ended> {
     let metadata = std::fs::symlink_metadata(path).map_err(|_| Ended::SourceLost)?;
-    if crate::revision_of(&metadata) == promised {
+    if Revision::of_metadata(&metadata) == promised {
         Ok(())
     } else {
         Err(Ended::SourceChanged)

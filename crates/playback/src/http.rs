@@ -12,7 +12,6 @@ mod library;
 mod media;
 mod parts;
 mod progressive;
-mod range;
 mod resource;
 mod server;
 mod sessions;
@@ -95,7 +94,7 @@ pub fn router(surface: Surface) -> Router {
         hosts: surface.hosts,
         origins: surface.origins,
         clock: surface.clock,
-        disk: Arc::new(Semaphore::new(body::DISK_READS)),
+        disk: Arc::new(Semaphore::new(ether_transfer::DISK_READS)),
     });
     Router::new()
         .route("/", get(crate::assets::index))

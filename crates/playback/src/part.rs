@@ -3,15 +3,9 @@
 //! An address names the item and the state of its file; a path never comes from a client. Whoever holds an
 //! address of an older state is told so instead of being given bytes of both.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::MetadataExt;
-
-use ether_encoder::Revision;
 use ether_media::Container;
-use ether_types::{ItemId, Timestamp};
+use ether_types::ItemId;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use sha2::{Digest, Sha256};
 
 use crate::ports::{ItemDetail, ItemKind};
 
@@ -42,7 +36,7 @@ impl Part {
             .map(|name| name.to_string_lossy().into_owned());
         Self {
             item: item.summary.id.clone(),
-            stamp: stamp(&item.revision),
+            stamp: item.revision.word(),
             name: name.unwrap_or_else(|| "file".to_owned()),
         }
     }
@@ -66,37 +60,6 @@ impl Part {
         let full = utf8_percent_encode(&self.name, NAME);
         format!("attachment; filename=\"{plain}\"; filename*=UTF-8''{full}")
     }
-}
-
-/// One word for one state of a file: any change of size, time or identity changes it.
-pub fn stamp(revision: &Revision) -> String {
-    let mut hash = Sha256::new();
-    hash.update(revision.size.to_be_bytes());
-    hash.update(revision.modified_nanos.to_be_bytes());
-    hash.update(revision.inode.to_be_bytes());
-    hash.update(revision.device.to_be_bytes());
-    let digest = hash.finalize();
-    digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The state of an open file.
-///
-/// # Errors
-/// The file system's own.
-pub fn revision(file: &File) -> io::Result<Revision> {
-    let meta = file.metadata()?;
-    let nanos = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
-    Ok(Revision {
-        size: meta.len(),
-        modified_nanos: i64::try_from(nanos).unwrap_or(i64::MAX),
-        inode: meta.ino(),
-        device: meta.dev(),
-    })
-}
-
-/// When the file was last written, in whole seconds as HTTP dates have them.
-pub fn modified(revision: &Revision) -> Timestamp {
-    Timestamp::from_micros(revision.modified_nanos.div_euclid(1_000))
 }
 
 /// The media type of an item's file.

@@ -17,7 +17,6 @@ use ether_types::{ItemId, Timestamp};
 pub(crate) use films::{facts, film_picture};
 pub(crate) use script::Script;
 
-use crate::part;
 use crate::ports::*;
 
 /// Tokens in memory.
@@ -67,7 +66,7 @@ impl MemoryLibrary {
     pub(crate) fn add(&self, id: &str, path: PathBuf, facts: Facts) -> ItemId {
         let id = ItemId::new(id).unwrap();
         let revision = match std::fs::File::open(&path) {
-            Ok(file) => part::revision(&file).unwrap(),
+            Ok(file) => Revision::of(&file).unwrap(),
             Err(_) => Revision {
                 size: 0,
                 modified_nanos: 0,
@@ -191,7 +190,7 @@ impl Library for MemoryLibrary {
         let opened = match (refused, opened.and_then(|opened| opened.map_err(|_| ()))) {
             (Some(error), _) => Err(error),
             (None, Err(_)) => Err(OpenError::Gone { file }),
-            (None, Ok(opened)) => match part::revision(&opened).unwrap() == item.revision {
+            (None, Ok(opened)) => match Revision::of(&opened).unwrap() == item.revision {
                 true => Ok(Arc::new(opened)),
                 false => Err(OpenError::Changed { file }),
             },

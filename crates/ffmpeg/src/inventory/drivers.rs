@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use ether_encoder::{Device, VideoCodec};
+use ether_encoder::{Device, Revision, VideoCodec};
 use rustix::fs::Access;
 use rustix::process::{getegid, geteuid, getgroups};
 use serde::{Deserialize, Serialize};
@@ -192,7 +192,7 @@ fn has(path: &Path, part: &str) -> bool {
 
 fn mark(marks: &mut BTreeMap<String, String>, path: &Path) {
     if let Ok(metadata) = std::fs::metadata(path) {
-        let revision = crate::revision_of(&metadata);
+        let revision = Revision::of_metadata(&metadata);
         marks.insert(
             path.display().to_string(),
             format!("{} {}", revision.size, revision.modified_nanos),

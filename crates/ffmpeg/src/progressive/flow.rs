@@ -53,7 +53,7 @@ impl Source {
     /// Whether it is still what was promised. Of an open file the kernel knows this without asking a disk.
     fn check(&self) -> Result<(), Ended> {
         let metadata = self.file.metadata().map_err(|_| Ended::SourceLost)?;
-        if crate::revision_of(&metadata) == self.promised {
+        if Revision::of_metadata(&metadata) == self.promised {
             Ok(())
         } else {
             Err(Ended::SourceChanged)

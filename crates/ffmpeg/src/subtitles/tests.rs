@@ -2,14 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use ether_encoder::{Encoder, Input, Offer, Resource, Unsupported, supports_request};
+use ether_encoder::{Encoder, Input, Offer, Resource, Revision, Unsupported, supports_request};
 use ether_media::subtitles::{Clock as View, webvtt};
 use ether_media::{Codec, Ticks};
 use ether_process::Spec;
 use ether_types::{ManualClock, Timestamp};
 
 use super::*;
-use crate::revision_of;
 use crate::tests::film::{COPY, Film as Clip, Studio, clip, fetch, script};
 
 const HOUR: View = View {
@@ -21,7 +20,7 @@ fn film(path: &Path) -> Film {
     let known = Clip::open(path.to_owned());
     Film {
         path: known.path,
-        revision: revision_of(&std::fs::metadata(path).unwrap()),
+        revision: Revision::of_metadata(&std::fs::metadata(path).unwrap()),
         facts: known.facts,
     }
 }

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use ether_encoder::{
     AudioAction, AudioCodec, AudioEncode, AudioTrack, Device, Encoder, Execution, Input, Protocol, Request,
-    Resource, Rung, SegmentContainer, ServeError, Start, VideoAction, VideoCodec, VideoEncode, VideoTrack,
+    Resource, Revision, Rung, SegmentContainer, ServeError, Start, VideoAction, VideoCodec, VideoEncode,
+    VideoTrack,
 };
 use ether_media::{Facts, FileReader, Limits, MasteringKind, Ticks, Timeline, read_facts};
 use ether_process::{Config, Processes};
 use ether_types::{Clock, ManualClock, SystemClock};
 
 use crate::pipe::{Event, PipeReader};
-use crate::{HardwareWish, Inventory, LocalEncoder, LocalOptions, revision_of};
+use crate::{HardwareWish, Inventory, LocalEncoder, LocalOptions};
 
 /// The clips that the project makes for itself.
 pub(crate) fn clip(name: &str) -> PathBuf {
@@ -62,7 +63,7 @@ impl Film {
     }
 
     pub(crate) fn start_request(&self, request: Request, scratch: u64) -> Start {
-        let revision = revision_of(&std::fs::metadata(&self.path).unwrap());
+        let revision = Revision::of_metadata(&std::fs::metadata(&self.path).unwrap());
         let input = Input::File {
             path: self.path.clone(),
             revision,

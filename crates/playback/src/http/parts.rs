@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
+use ether_transfer::{Entity, FilePieces};
 use ether_types::ItemId;
 use http::header::CONTENT_DISPOSITION;
 use http::{HeaderMap, Method};
@@ -13,7 +14,6 @@ use super::App;
 use super::auth::{grant_of, granted};
 use super::body::FileBody;
 use super::error::ApiError;
-use super::range::Entity;
 use super::resource::{Keep, Resource, set};
 use crate::grant::GrantScope;
 use crate::part::{self, Part};
@@ -52,7 +52,7 @@ pub(super) async fn file(
         entity: Entity {
             len: revision.size,
             etag: &part.stamp,
-            modified: Some(part::modified(&revision)),
+            modified: Some(revision.modified()),
             dated: true,
         },
         content_type: part::content_type(&detail.facts.container, detail.summary.kind),
@@ -60,7 +60,7 @@ pub(super) async fn file(
     };
     let disk = Arc::clone(&app.disk);
     let mut response = resource.respond(&method, &headers, |range| {
-        Body::new(FileBody::new(file, revision, range, disk, hold))
+        Body::new(FileBody::new(FilePieces::new(file, revision, range, disk), hold))
     });
     let download = query.is_some_and(|query| query.split('&').any(|pair| pair == "download=1"));
     if download && response.status().is_success() {

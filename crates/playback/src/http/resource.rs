@@ -5,15 +5,12 @@ use std::ops::Range;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use http::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName,
-    LAST_MODIFIED,
-};
+use ether_transfer::{Entity, Head, head};
+use http::header::{CACHE_CONTROL, HeaderName};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use sha2::{Digest, Sha256};
 
 use super::error::ApiError;
-use super::range::{Answer, Entity, answer, http_date};
 
 /// How long the answer may be kept by whoever gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,57 +49,23 @@ impl Resource<'_> {
         headers: &HeaderMap,
         body: impl FnOnce(Range<u64>) -> Body,
     ) -> Response {
-        let len = self.entity.len;
-        let answered = answer(method, headers, &self.entity);
-        let refused = match answered {
-            Answer::PreconditionFailed => Some(ApiError::other_state()),
-            Answer::Unsatisfiable => Some(ApiError::no_range(len)),
-            Answer::Full | Answer::Partial(_) | Answer::NotModified => None,
+        let Head {
+            status,
+            headers: mut out,
+            body: sent,
+        } = head(method, headers, &self.entity, self.content_type);
+        let refused = match status {
+            StatusCode::PRECONDITION_FAILED => Some(ApiError::other_state()),
+            StatusCode::RANGE_NOT_SATISFIABLE => Some(ApiError::no_range(self.entity.len)),
+            _ => None,
         };
-        let (status, range) = match answered {
-            Answer::Full => (StatusCode::OK, Some(0..len)),
-            Answer::Partial(range) => (StatusCode::PARTIAL_CONTENT, Some(range)),
-            Answer::NotModified => (StatusCode::NOT_MODIFIED, None),
-            Answer::PreconditionFailed => (StatusCode::PRECONDITION_FAILED, None),
-            Answer::Unsatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, None),
-        };
-        let mut out = HeaderMap::new();
-        set(&mut out, ETAG, &format!("\"{}\"", self.entity.etag));
-        out.insert(CACHE_CONTROL, self.keep.header());
-        out.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        if let Some(modified) = self.entity.modified {
-            set(&mut out, LAST_MODIFIED, &http_date(modified));
-        }
-        if status == StatusCode::RANGE_NOT_SATISFIABLE {
-            set(&mut out, CONTENT_RANGE, &format!("bytes */{len}"));
-        }
         if let Some(refused) = refused {
             let mut response = refused.into_response();
-            // What describes the error and its body wins over what describes the resource.
-            out.remove(CACHE_CONTROL);
             response.headers_mut().extend(out);
             return response;
         }
-        let content = match range {
-            Some(range) => {
-                set(&mut out, CONTENT_TYPE, self.content_type);
-                set(&mut out, CONTENT_LENGTH, &(range.end - range.start).to_string());
-                if status == StatusCode::PARTIAL_CONTENT {
-                    set(
-                        &mut out,
-                        CONTENT_RANGE,
-                        &format!("bytes {}-{}/{len}", range.start, range.end - 1),
-                    );
-                }
-                if method == Method::HEAD {
-                    Body::empty()
-                } else {
-                    body(range)
-                }
-            }
-            None => Body::empty(),
-        };
-        let mut response = Response::new(content);
+        out.insert(CACHE_CONTROL, self.keep.header());
+        let mut response = Response::new(sent.map_or_else(Body::empty, body));
         *response.status_mut() = status;
         *response.headers_mut() = out;
         response

@@ -1,29 +1,32 @@
-//! What a request's conditions and ranges ask of a resource: a pure function, so that every file, segment,
-//! playlist and picture answers alike (RFC 9110, sections 13 and 14).
+//! What a request's conditions and ranges ask of a resource, and the head of its answer: pure functions, so that every
+//! file, segment, playlist and picture answers alike (RFC 9110, sections 13 and 14).
 
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
 use ether_types::Timestamp;
-use http::header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE};
-use http::{HeaderMap, HeaderName, Method};
+use http::header::{
+    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_MATCH, IF_MODIFIED_SINCE,
+    IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, LAST_MODIFIED, RANGE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
 /// What conditions are compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entity<'a> {
+pub struct Entity<'a> {
     /// Bytes.
-    pub(super) len: u64,
+    pub len: u64,
     /// Strong tag without quotes.
-    pub(super) etag: &'a str,
+    pub etag: &'a str,
     /// When it was last modified; shown to clients.
-    pub(super) modified: Option<Timestamp>,
+    pub modified: Option<Timestamp>,
     /// Whether other bytes always have another date: only then do dates count as conditions.
-    pub(super) dated: bool,
+    pub dated: bool,
 }
 
 /// How to answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub enum Answer {
     /// All of it.
     Full,
     /// This part of it, never empty.
@@ -37,7 +40,7 @@ pub(super) enum Answer {
 }
 
 /// How a `method` request with `headers` is answered from `entity`.
-pub(super) fn answer(method: &Method, headers: &HeaderMap, entity: &Entity<'_>) -> Answer {
+pub fn answer(method: &Method, headers: &HeaderMap, entity: &Entity<'_>) -> Answer {
     let read = method == Method::GET || method == Method::HEAD;
     if let Some(tags) = joined(headers, &IF_MATCH) {
         if !tags_contain(&tags, entity.etag, Comparison::Strong) {
@@ -75,6 +78,62 @@ pub(super) fn answer(method: &Method, headers: &HeaderMap, entity: &Entity<'_>) 
     match range.to_str().ok().and_then(single) {
         None => Answer::Full,
         Some(asked) => asked.of(entity.len),
+    }
+}
+
+/// The head of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// 200, 206, 304, 412 or 416.
+    pub status: StatusCode,
+    /// What describes the resource and, where it is sent, its body.
+    pub headers: HeaderMap,
+    /// The bytes that the body consists of; none for `HEAD`, and none for a refusal.
+    pub body: Option<Range<u64>>,
+}
+
+/// The head of the answer to a `method` request with `headers`, for `entity` of the media type `content_type`.
+pub fn head(method: &Method, headers: &HeaderMap, entity: &Entity<'_>, content_type: &str) -> Head {
+    let len = entity.len;
+    let (status, sent) = match answer(method, headers, entity) {
+        Answer::Full => (StatusCode::OK, Some(0..len)),
+        Answer::Partial(range) => (StatusCode::PARTIAL_CONTENT, Some(range)),
+        Answer::NotModified => (StatusCode::NOT_MODIFIED, None),
+        Answer::PreconditionFailed => (StatusCode::PRECONDITION_FAILED, None),
+        Answer::Unsatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, None),
+    };
+    let mut out = HeaderMap::new();
+    set(&mut out, ETAG, &format!("\"{}\"", entity.etag));
+    out.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    if let Some(modified) = entity.modified {
+        set(&mut out, LAST_MODIFIED, &http_date(modified));
+    }
+    if status == StatusCode::RANGE_NOT_SATISFIABLE {
+        set(&mut out, CONTENT_RANGE, &format!("bytes */{len}"));
+    }
+    if let Some(range) = &sent {
+        set(&mut out, CONTENT_TYPE, content_type);
+        out.insert(CONTENT_LENGTH, HeaderValue::from(range.end - range.start));
+        if status == StatusCode::PARTIAL_CONTENT {
+            let last = range.end.saturating_sub(1);
+            set(
+                &mut out,
+                CONTENT_RANGE,
+                &format!("bytes {}-{last}/{len}", range.start),
+            );
+        }
+    }
+    Head {
+        status,
+        headers: out,
+        body: sent.filter(|_| method != Method::HEAD),
+    }
+}
+
+fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    // Tags and types are made here of characters that a header may have.
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
     }
 }
 
@@ -199,7 +258,7 @@ fn seconds(time: Timestamp) -> u64 {
 }
 
 /// A time as HTTP writes it; times before 1970 as 1970.
-pub(super) fn http_date(time: Timestamp) -> String {
+pub fn http_date(time: Timestamp) -> String {
     httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds(time)))
 }
 
