@@ -38,6 +38,11 @@ pub(crate) fn sound_frames(strand: &Strand) -> Option<(Ticks, u32)> {
             frame(encode) as u32,
         ));
     }
+    source_frames(strand, audio)
+}
+
+/// The same of the source's own frames.
+fn source_frames(strand: &Strand, audio: &AudioTrack) -> Option<(Ticks, u32)> {
     let stream = strand.facts.stream(audio.stream)?;
     let length = match stream.codec {
         // A frame of HE-AAC is two of these.
@@ -48,6 +53,21 @@ pub(crate) fn sound_frames(strand: &Strand) -> Option<(Ticks, u32)> {
         _ => return None,
     };
     Some((stream.start?, length))
+}
+
+/// The filter that gives frames the times that Matroska rounded to milliseconds: those of frames that follow each
+/// other from the first one on. A run that began with a rounded time would have all its sound up to half a
+/// millisecond off, which clicks where it follows another run's. Frames that are elsewhere, after a gap, keep the
+/// times that they have.
+fn unrounded(strand: &Strand, audio: &AudioTrack) -> String {
+    let rounded = matches!(strand.facts.container, Container::Matroska | Container::Webm);
+    match source_frames(strand, audio).filter(|_| rounded) {
+        Some((start, length)) => {
+            let nearest = format!("{start}*SR+{length}*round((PTS-{start}*SR)/{length})");
+            format!("asetpts=if(lte(abs(PTS-st(0\\,{nearest}))\\,SR/900)\\,round(ld(0))\\,PTS),")
+        }
+        None => String::new(),
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -99,7 +119,7 @@ pub(super) fn arguments(
         }
         AudioAction::Encode(encode) => {
             args.add("-af");
-            args.one(audio_filters(strand, encode, source, from));
+            args.one(audio_filters(strand, audio, encode, source, from));
             args.add(match encode.codec {
                 AudioCodec::Aac => "-c:a aac -b:a",
                 AudioCodec::Opus => "-c:a libopus -frame_duration 20 -b:a",
@@ -114,7 +134,13 @@ pub(super) fn arguments(
 /// Sound on one grid of AAC frames from the output's zero on, gaps filled and overlaps removed, silent to the
 /// end where the source's ends before the picture does. There are two resamplers because `first_pts` counts
 /// samples of the rate that goes in: the rate is changed before it.
-fn audio_filters(strand: &Strand, encode: &AudioEncode, source: Sound, from: Option<Ticks>) -> String {
+fn audio_filters(
+    strand: &Strand,
+    audio: &AudioTrack,
+    encode: &AudioEncode,
+    source: Sound,
+    from: Option<Ticks>,
+) -> String {
     let timeline = &strand.timeline;
     let rate = u64::from(encode.sample_rate);
     let zero = (timeline.origin() - timeline.lead()).to_timescale(rate);
@@ -128,10 +154,11 @@ fn audio_filters(strand: &Strand, encode: &AudioEncode, source: Sound, from: Opt
     let layout = layout(encode.channels);
     match source {
         Sound::Source => {
-            let mut filters = format!(
+            let mut filters = unrounded(strand, audio);
+            filters.push_str(&format!(
                 "aresample={rate},aresample=async=1:min_hard_comp=0.02:first_pts={first_sample},\
                  aformat=sample_fmts=fltp:channel_layouts={layout}"
-            );
+            ));
             if is_mixed_down(strand, encode) {
                 filters.push_str(LIMITER);
             }

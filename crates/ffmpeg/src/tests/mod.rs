@@ -15,5 +15,6 @@ mod pictures;
 mod plans;
 mod progressive;
 mod screening;
+mod seams;
 mod sounds;
 mod stalls;
