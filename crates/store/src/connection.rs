@@ -183,13 +183,9 @@ impl Connection {
     pub(crate) async fn execute_all(&mut self, all: &[(Sql, Vec<Value>)]) -> Result<Vec<u64>, sqlx::Error> {
         let mut changed = Vec::with_capacity(all.len());
         let values = all.iter().map(|(_, values)| values.len()).sum::<usize>();
-        #[cfg(feature = "faults")]
-        let apart = self.faults.is_armed();
-        #[cfg(not(feature = "faults"))]
-        let apart = false;
         // The text of many rows is another one each time: it would only drive others out of the statements that are
         // kept prepared.
-        let together = !apart && all.len() > 1 && values <= JOINED;
+        let together = all.len() > 1 && values <= JOINED;
         if let Wire::Sqlite(wire) = &mut self.wire
             && together
         {
@@ -197,6 +193,8 @@ impl Connection {
             for (sql, values) in all {
                 self.faults.note(sql, values);
             }
+            #[cfg(feature = "faults")]
+            let mut due = self.faults.before()?;
             let mut query = sqlx::query::<sqlx::Sqlite>(AssertSqlSafe(joined(all)));
             for value in all.iter().flat_map(|(_, values)| values) {
                 query = match value {
@@ -208,6 +206,11 @@ impl Connection {
             while let Some(answer) = answers.try_next().await? {
                 if let Either::Left(done) = answer {
                     changed.push(done.rows_affected());
+                    #[cfg(feature = "faults")]
+                    {
+                        self.faults.after(due)?;
+                        due = changed.len() < all.len() && self.faults.further();
+                    }
                 }
             }
             return Ok(changed);

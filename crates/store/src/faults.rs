@@ -1,7 +1,9 @@
 //! Cutting a connection at a chosen statement, and listening to what is asked, for tests (feature `faults`).
 //!
-//! PostgreSQL is cut on its wire by a proxy. SQLite has no wire: here a statement either never reaches the
-//! database, or is done and its answer is lost, or the process dies at that point.
+//! PostgreSQL is cut on its wire by a proxy. SQLite has no wire, only messages to the thread that a connection lives
+//! on: here a message never reaches it, or a statement is done and its answer is lost, or the process dies at that
+//! point. A message carries one statement, or the writes that are sent together; of those each has an answer of its
+//! own, and what stands behind a lost one may have been done or not.
 
 use std::io;
 use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
@@ -15,20 +17,20 @@ pub type Heard = (Sql, Vec<Value>);
 /// What happens at the chosen statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// The statement never reaches the database.
+    /// The message never reaches the database.
     Before,
     /// The statement is done, and its answer lost.
     After,
-    /// The process aborts before the statement.
+    /// The process aborts before the message.
     AbortBefore,
-    /// The process aborts after the statement.
+    /// The process aborts after the statement, whatever else its message carries.
     AbortAfter,
 }
 
 /// The switch of one store's connections.
 #[derive(Debug)]
 pub struct Faults {
-    /// Statements until the cut; negative while none is wanted.
+    /// Messages or statements until the cut; negative while none is wanted.
     left: AtomicI64,
     cut: AtomicU8,
     hit: AtomicI64,
@@ -48,7 +50,7 @@ impl Default for Faults {
 }
 
 impl Faults {
-    /// Cuts at the `nth` statement from now, counted from zero.
+    /// Cuts before the `nth` message from now, or after the `nth` statement, counted from zero.
     pub fn arm(&self, nth: u32, cut: Cut) {
         self.cut.store(cut as u8, Ordering::SeqCst);
         self.left.store(i64::from(nth), Ordering::SeqCst);
@@ -58,11 +60,6 @@ impl Faults {
     pub fn disarm(&self) -> bool {
         self.left.store(-1, Ordering::SeqCst);
         self.hit.swap(0, Ordering::SeqCst) > 0
-    }
-
-    /// Whether a cut is still to come.
-    pub(crate) fn is_armed(&self) -> bool {
-        self.left.load(Ordering::SeqCst) >= 0
     }
 
     /// Writes down every statement that a parameter could be given to, until [`Faults::heard`].
@@ -84,17 +81,30 @@ impl Faults {
         self
     }
 
+    /// Counts a message with its first statement, before it is sent; whether that one's answer is to be lost.
     pub(crate) fn before(&self) -> Result<bool, sqlx::Error> {
-        let due = self.left.load(Ordering::SeqCst) >= 0 && self.left.fetch_sub(1, Ordering::SeqCst) == 0;
-        if !due {
+        if !self.is_next() {
             return Ok(false);
         }
-        self.hit.fetch_add(1, Ordering::SeqCst);
         match self.cut.load(Ordering::SeqCst) {
             cut if cut == Cut::Before as u8 => Err(lost()),
             cut if cut == Cut::AbortBefore as u8 => std::process::abort(),
             _ => Ok(true),
         }
+    }
+
+    /// Counts a further statement of a message that has been sent; whether its answer is to be lost.
+    pub(crate) fn further(&self) -> bool {
+        let cut = self.cut.load(Ordering::SeqCst);
+        (cut == Cut::After as u8 || cut == Cut::AbortAfter as u8) && self.is_next()
+    }
+
+    fn is_next(&self) -> bool {
+        let next = self.left.load(Ordering::SeqCst) >= 0 && self.left.fetch_sub(1, Ordering::SeqCst) == 0;
+        if next {
+            self.hit.fetch_add(1, Ordering::SeqCst);
+        }
+        next
     }
 
     pub(crate) fn after(&self, due: bool) -> Result<(), sqlx::Error> {

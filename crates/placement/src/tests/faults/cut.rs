@@ -10,7 +10,7 @@ use crate::error::LedgerError;
 use crate::ledger::Ledger;
 use crate::tests::faults::operations::{Operation, Round, roomy, seed_ceiling};
 use crate::tests::faults::process;
-use crate::tests::faults::proxy::Proxy;
+use crate::tests::faults::proxy::{Moment, Proxy};
 use crate::tests::world::{Judge, Place, World, open, options, session};
 
 /// How a connection is cut.
@@ -20,13 +20,22 @@ enum Scissors {
 }
 
 impl Scissors {
-    fn arm(&self, nth: u32, after: bool) {
+    fn moments(&self) -> &'static [Moment] {
         match self {
-            Scissors::Wire(proxy) => proxy.arm(nth, after),
+            Scissors::Wire(_) => &[Moment::Asked, Moment::Answered, Moment::Torn],
+            // Between the answers to what one message carries as well.
+            Scissors::Statements(_) => &[Moment::Asked, Moment::Answered],
+        }
+    }
+
+    fn arm(&self, nth: u32, moment: Moment) {
+        match self {
+            Scissors::Wire(proxy) => proxy.arm(nth, moment),
             Scissors::Statements(store) => {
+                let asked = moment == Moment::Asked;
                 store
                     .faults()
-                    .arm(nth, if after { Cut::After } else { Cut::Before });
+                    .arm(nth, if asked { Cut::Before } else { Cut::After });
             }
         }
     }
@@ -39,8 +48,23 @@ impl Scissors {
     }
 }
 
+/// At how many places each operation could be cut at each moment.
+#[derive(Default)]
+struct Places(Vec<(Operation, Moment, u32)>);
+
+impl Places {
+    fn of(&self, operation: Operation, moment: Moment) -> u32 {
+        let place = self
+            .0
+            .iter()
+            .find(|place| (place.0, place.1) == (operation, moment));
+        place.unwrap().2
+    }
+}
+
 /// Cuts `cut`, a ledger on the same database as `world`, at every statement of every operation.
-async fn cut_everywhere(world: &World, cut: &Ledger, scissors: &Scissors) {
+async fn cut_everywhere(world: &World, cut: &Ledger, scissors: &Scissors) -> Places {
+    let mut places = Places::default();
     let (mut slot, mut ceiling, mut epoch) = (0, 0, 0);
     for operation in Operation::ALL {
         // A round of raising goes on from where the one before left the ceiling, and one of rebasing likewise.
@@ -48,7 +72,7 @@ async fn cut_everywhere(world: &World, cut: &Ledger, scissors: &Scissors) {
         if raising {
             seed_ceiling(world).await;
         }
-        for after in [false, true] {
+        for &moment in scissors.moments() {
             let mut unknown = 0;
             for nth in 0.. {
                 assert!(nth < 60, "{operation:?} has no end");
@@ -65,7 +89,7 @@ async fn cut_everywhere(world: &World, cut: &Ledger, scissors: &Scissors) {
                 cut.usage().await.unwrap();
                 let before = world.ledger.usage().await.unwrap();
 
-                scissors.arm(nth, after);
+                scissors.arm(nth, moment);
                 let outcome = round.run(cut).await;
                 let hit = scissors.disarm();
                 match &outcome {
@@ -76,11 +100,11 @@ async fn cut_everywhere(world: &World, cut: &Ledger, scissors: &Scissors) {
                         assert_eq!(
                             done,
                             u64::from(operation.mutates()),
-                            "{operation:?}, statement {nth}"
+                            "{operation:?}, {moment:?} {nth}"
                         );
                     }
                     Err(LedgerError::Unknown(_)) if hit => unknown += 1,
-                    Err(error) => panic!("{operation:?}, statement {nth}: {error}"),
+                    Err(error) => panic!("{operation:?}, {moment:?} {nth}: {error}"),
                 }
                 // A lookup settles it, and the same operation again agrees with what that said.
                 let so_far = world.ledger.usage().await.unwrap().revision - before.revision;
@@ -88,7 +112,7 @@ async fn cut_everywhere(world: &World, cut: &Ledger, scissors: &Scissors) {
                     assert_eq!(
                         so_far,
                         u64::from(happened),
-                        "{operation:?}, statement {nth}, after {after}: {outcome:?}"
+                        "{operation:?}, {moment:?} {nth}: {outcome:?}"
                     );
                 }
                 round.run(&world.ledger).await.unwrap();
@@ -96,10 +120,11 @@ async fn cut_everywhere(world: &World, cut: &Ledger, scissors: &Scissors) {
                 assert_eq!(
                     settled.revision - before.revision,
                     u64::from(operation.mutates()),
-                    "{operation:?}, statement {nth}, after {after}: {outcome:?}"
+                    "{operation:?}, {moment:?} {nth}: {outcome:?}"
                 );
                 if !hit {
-                    println!("{operation:?}, answer lost {after}: {nth} statements, {unknown} unknown");
+                    println!("{operation:?}, {moment:?}: {nth} cuts, {unknown} unknown");
+                    places.0.push((operation, moment, nth));
                     break;
                 }
             }
@@ -111,6 +136,7 @@ async fn cut_everywhere(world: &World, cut: &Ledger, scissors: &Scissors) {
         }
     }
     world.audit().await;
+    places
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -126,7 +152,10 @@ async fn a_cut_at_every_message_on_postgres_is_settled_by_a_retry() {
     let (cut, _) = Ledger::open(&store, options(), Some(Arc::new(Judge::default())))
         .await
         .unwrap();
-    cut_everywhere(&world, &cut, &Scissors::Wire(proxy)).await;
+    let places = cut_everywhere(&world, &cut, &Scissors::Wire(proxy)).await;
+    // The opening of a transaction is one message of many statements, and cut behind each of them.
+    let lookup = |moment| places.of(Operation::Lookup, moment);
+    assert!(lookup(Moment::Torn) > lookup(Moment::Asked) + 4);
     let open = "SELECT COUNT(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'";
     assert_eq!(server.sql(open), "0");
 }
@@ -138,7 +167,14 @@ async fn a_cut_at_every_statement_on_sqlite_is_settled_by_a_retry() {
     let (cut, _) = Ledger::open(&store, options(), Some(Arc::new(Judge::default())))
         .await
         .unwrap();
-    cut_everywhere(&world, &cut, &Scissors::Statements(store)).await;
+    let places = cut_everywhere(&world, &cut, &Scissors::Statements(store)).await;
+    // A transaction's writes are one message, the only one with more than one answer; many of them are one each.
+    let more = |operation| {
+        let count = |moment| places.of(operation, moment);
+        count(Moment::Answered) - count(Moment::Asked)
+    };
+    assert!(more(Operation::Reserve) > 1 && more(Operation::Retire) > 1);
+    assert_eq!(more(Operation::ReserveWide), 0);
 }
 
 /// A process that dies at any statement leaves a file that the next one settles.
@@ -159,7 +195,8 @@ async fn a_process_that_dies_at_any_statement_on_sqlite_is_settled_by_the_next()
                 let after = world.ledger.usage().await.unwrap().revision;
                 assert_eq!(after - before, 1, "{job}");
                 if !died {
-                    assert!(nth > 4, "{job}: too few statements to mean anything");
+                    // Its opening, what it reads, what it writes, and its COMMIT.
+                    assert!(nth > 3, "{job}: too few statements to mean anything");
                     break;
                 }
             }

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use ether_types::{Fence, Timestamp};
+use ether_types::{Fence, Role, ScopeName, TargetId, Timestamp};
 
-use crate::bounds::{Capacity, EvidenceBody, PageSize, Quota};
-use crate::command::{Admission, SetPool, SetTarget};
+use crate::bounds::{Capacity, Claims, EvidenceBody, PageSize, Quota, Units};
+use crate::command::{Admission, Command, Reserve, SetPool, SetTarget};
 use crate::error::{LedgerError, Retirement};
 use crate::evidence::{Author, EvidenceKind};
 use crate::ledger::Ledger;
@@ -22,6 +22,8 @@ pub(super) enum Operation {
     SetPool,
     SetTarget,
     Reserve,
+    /// Of so many scopes that its writes do not go to SQLite in one message.
+    ReserveWide,
     ReserveAgain,
     Renew,
     RenewMany,
@@ -41,10 +43,11 @@ pub(super) enum Operation {
 impl Operation {
     /// The clock is rebased when nothing that was reserved before is to last any more. Raising the ceiling comes
     /// last: it closes every coordinator that keeps the old number.
-    pub(super) const ALL: [Operation; 17] = [
+    pub(super) const ALL: [Operation; 18] = [
         Operation::SetPool,
         Operation::SetTarget,
         Operation::Reserve,
+        Operation::ReserveWide,
         Operation::ReserveAgain,
         Operation::Renew,
         Operation::RenewMany,
@@ -97,20 +100,30 @@ impl Round {
 
     fn target(&self, incarnation: &str, seen: Option<&str>) -> SetTarget {
         SetTarget {
-            target: ether_types::TargetId::new(format!("n{}/cpu", self.n)).unwrap(),
+            target: TargetId::new(format!("n{}/cpu", self.n)).unwrap(),
             boot: boot(incarnation),
             expected: seen.map(boot),
             seen: Revision::new(u64::from(seen.is_some())),
-            admission: Admission::new([(ether_types::Role::Transcode, vec![scope("slots")])]).unwrap(),
+            admission: Admission::new([(Role::Transcode, vec![scope("slots")])]).unwrap(),
         }
     }
 
     fn pool(&self, capacity: u64, seen: u64) -> SetPool {
         SetPool {
             scope: scope(&format!("pool-{}", self.n)),
-            role: ether_types::Role::Transcode,
+            role: Role::Transcode,
             capacity: Capacity::new(capacity).unwrap(),
             seen: Revision::new(seen),
+        }
+    }
+
+    fn wide(&self) -> Reserve {
+        let units = Units::new(1).unwrap();
+        Reserve {
+            target: TargetId::new(WIDE).unwrap(),
+            target_boot: boot("v1"),
+            claims: Claims::new(wide_scopes().map(|scope| (scope, units))).unwrap(),
+            ..ask(self.n, "op", 0)
         }
     }
 
@@ -128,6 +141,7 @@ impl Round {
             Operation::SetTarget => {
                 ledger.set_target(self.target("one", None)).await.unwrap();
             }
+            Operation::ReserveWide => widen(ledger).await,
             Operation::ReserveAgain => {
                 let fence = world.grant(ask(self.n, "op", 0)).await.fence;
                 world.retire(&fence).await;
@@ -169,6 +183,7 @@ impl Round {
                 assert!(matches!(set, TargetSet::Set { .. }), "{set:?}");
             }
             Operation::Reserve => reserved(ledger.reserve(ask(self.n, "op", 0)).await?),
+            Operation::ReserveWide => reserved(ledger.reserve(self.wide()).await?),
             Operation::ReserveAgain => reserved(ledger.reserve(ask(self.n, "again", 1)).await?),
             Operation::Renew => renewed(&ledger.renew(self.fence(), self.deadline()).await?),
             Operation::RenewMany => {
@@ -256,7 +271,7 @@ impl Round {
         }
         let record = ledger.lookup(session(self.n)).await.unwrap();
         Some(match self.operation {
-            Operation::Reserve => record.is_some(),
+            Operation::Reserve | Operation::ReserveWide => record.is_some(),
             Operation::ReserveAgain => record?.fence.generation.get() == 2,
             Operation::Renew | Operation::RenewMany => record?.deadline == self.deadline(),
             Operation::Retire => record?.authority == Authority::Retired,
@@ -283,6 +298,34 @@ pub(in crate::tests) async fn roomy(world: World) -> World {
     world.pool("slots", 100_000_000).await;
     world.pool("scratch", 1_000_000).await;
     world
+}
+
+/// The target whose every assignment claims as many scopes as there may be.
+const WIDE: &str = "v/cpu";
+
+fn wide_scopes() -> impl Iterator<Item = ScopeName> {
+    (0..Claims::MAX).map(|n| scope(&format!("wide-{n}")))
+}
+
+/// Sets up [`WIDE`]; where it is already, this changes nothing.
+async fn widen(ledger: &Ledger) {
+    let pool = |scope| {
+        Command::SetPool(SetPool {
+            scope,
+            role: Role::Transcode,
+            capacity: Capacity::new(1_000).unwrap(),
+            seen: Revision::NONE,
+        })
+    };
+    let target = SetTarget {
+        target: TargetId::new(WIDE).unwrap(),
+        boot: boot("v1"),
+        expected: None,
+        seen: Revision::NONE,
+        admission: Admission::new([(Role::Transcode, wide_scopes().collect())]).unwrap(),
+    };
+    let all = wide_scopes().map(pool).chain([Command::SetTarget(target)]);
+    ledger.commands(all.collect()).await.unwrap();
 }
 
 /// A fleet whose ceiling is at its lowest, for the rounds of [`Operation::Raise`].

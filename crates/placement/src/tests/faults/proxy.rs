@@ -1,22 +1,47 @@
 //! A proxy in front of a real PostgreSQL that cuts the connection at a chosen message.
 //!
 //! It understands just enough of the protocol to count what the client asks (a simple query, or the Sync that
-//! ends an extended one) and to know when the server has answered (ReadyForQuery).
+//! ends an extended one) and what the server answers to each statement of it (CommandComplete), and to know when it
+//! has answered all (ReadyForQuery).
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UnixStream};
 
+/// Where a connection is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// Before a request reaches the server.
+    Asked,
+    /// After the server has answered a request, of which the client gets nothing.
+    Answered,
+    /// In the middle of an answer: the client gets it up to where the server says that a statement is done.
+    Torn,
+}
+
 #[derive(Debug)]
 struct Control {
-    /// Requests until the cut; negative while none is wanted.
+    /// Requests, or statements that are done, until the cut; negative while none is wanted.
     left: AtomicI64,
-    answered: AtomicBool,
+    moment: Mutex<Moment>,
     hit: AtomicBool,
+}
+
+impl Control {
+    /// Whether this is where a cut that was wanted at `moments` is due.
+    fn is_next(&self, moments: &[Moment]) -> Option<Moment> {
+        let moment = *self.moment.lock().unwrap();
+        let counts = moments.contains(&moment) && self.left.load(Ordering::SeqCst) >= 0;
+        let next = counts && self.left.fetch_sub(1, Ordering::SeqCst) == 0;
+        if next {
+            self.hit.store(true, Ordering::SeqCst);
+        }
+        next.then_some(moment)
+    }
 }
 
 pub(super) struct Proxy {
@@ -31,7 +56,7 @@ impl Proxy {
         let port = listener.local_addr().unwrap().port();
         let control = Arc::new(Control {
             left: AtomicI64::new(-1),
-            answered: AtomicBool::new(false),
+            moment: Mutex::new(Moment::Asked),
             hit: AtomicBool::new(false),
         });
         let shared = Arc::clone(&control);
@@ -50,7 +75,7 @@ impl Proxy {
                     let held = AtomicBool::new(false);
                     tokio::select! {
                         _ = asks(from_client, to_server, &control, &held) => {}
-                        _ = answers(from_server, to_client, &held) => {}
+                        _ = answers(from_server, to_client, &control, &held) => {}
                     }
                 });
             }
@@ -67,9 +92,9 @@ impl Proxy {
         )
     }
 
-    /// Cuts at the `nth` request from now, before it reaches the server or after the server answered it.
-    pub(super) fn arm(&self, nth: u32, answered: bool) {
-        self.control.answered.store(answered, Ordering::SeqCst);
+    /// Cuts at the `nth` request, or statement that is done, from now.
+    pub(super) fn arm(&self, nth: u32, moment: Moment) {
+        *self.control.moment.lock().unwrap() = moment;
         self.control.left.store(i64::from(nth), Ordering::SeqCst);
     }
 
@@ -100,18 +125,13 @@ async fn asks(
     server.write_all(&body).await?;
     loop {
         let (kind, message) = message(&mut client).await?;
-        if matches!(kind, b'Q' | b'S')
-            && control.left.load(Ordering::SeqCst) >= 0
-            && control.left.fetch_sub(1, Ordering::SeqCst) == 0
-        {
-            control.hit.store(true, Ordering::SeqCst);
-            if !control.answered.load(Ordering::SeqCst) {
-                return Ok(());
+        if matches!(kind, b'Q' | b'S') {
+            match control.is_next(&[Moment::Asked, Moment::Answered]) {
+                Some(Moment::Asked) => return Ok(()),
+                // The other half keeps the answer back, and ends both when it is complete.
+                Some(_) => held.store(true, Ordering::SeqCst),
+                None => {}
             }
-            // From here on the answer is held back; the other half ends both when it is complete.
-            held.store(true, Ordering::SeqCst);
-            server.write_all(&message).await?;
-            std::future::pending::<()>().await;
         }
         server.write_all(&message).await?;
     }
@@ -120,10 +140,14 @@ async fn asks(
 async fn answers(
     mut server: impl AsyncRead + Unpin,
     mut client: impl AsyncWrite + Unpin,
+    control: &Control,
     held: &AtomicBool,
 ) -> io::Result<()> {
     loop {
         let (kind, message) = message(&mut server).await?;
+        if kind == b'C' && control.is_next(&[Moment::Torn]).is_some() {
+            held.store(true, Ordering::SeqCst);
+        }
         if held.load(Ordering::SeqCst) {
             if kind == b'Z' {
                 return Ok(());
