@@ -33,6 +33,16 @@ impl Also {
         matches!(self, Also::Back | Also::Within)
     }
 
+    /// Whether one process remembers a later clock than there is.
+    pub(super) fn has_glimpses(self) -> bool {
+        self == Also::Within
+    }
+
+    /// Whether the coordinator may be started again with another quota.
+    pub(super) fn has_restarts(self) -> bool {
+        self == Also::Ceiling
+    }
+
     /// How far the clock may stand behind: less than any step of it, or as far as one step.
     pub(super) fn skew(self) -> Duration {
         match self {

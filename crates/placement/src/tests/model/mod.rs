@@ -14,17 +14,13 @@ mod also;
 mod broken;
 mod explore;
 mod invariants;
+mod replay;
 mod system;
-
-use std::sync::Arc;
-
-use ether_testkit::postgres::{Durability, Server};
 
 use crate::tests::model::also::Also;
 use crate::tests::model::broken::Broken;
 use crate::tests::model::explore::explore;
-use crate::tests::model::system::{Bounds, Step, System};
-use crate::tests::world::{LONG, Place, START, World, options};
+use crate::tests::model::system::Bounds;
 
 /// One exploration each: reuse of sessions through two generations, a worker that crashes, and whatever else may
 /// happen besides.
@@ -105,115 +101,4 @@ fn every_broken_rule_is_caught() {
         };
         println!("{broken:?}: {why} after {steps} steps, {states} states");
     }
-}
-
-/// The model is only worth what the real thing shares with it: the same steps on PostgreSQL give the same
-/// answers, one by one and grouped into transactions.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn traces_replayed_on_postgres_give_the_same_answers() {
-    let Some(server) = Server::start(15, Durability::Fast) else {
-        return;
-    };
-    let mut own = options();
-    let system = System::new(Also::Nothing, 2);
-    own.maximum_lease = system.ledger.own.published.maximum_lease;
-    own.cluster = system.ledger.own.cluster.clone();
-    own.clock_skew = system.ledger.own.published.clock_skew;
-    let world = World::with(&Place::Postgres(Arc::new(server)), own).await;
-    let wanted = if soak() { 1_500 } else { 60 };
-    let mut replayed = 0;
-    // A coordinator of the real ledger is not started again in the middle of a trace, and has no other's memory.
-    let replayable = |bounds: &Bounds| !matches!(bounds.also, Also::Ceiling | Also::Within);
-    let replayable = bounds().into_iter().filter(replayable);
-    for bounds in replayable {
-        let found = explore(&bounds, Broken::Nothing);
-        // The states that were found last have the longest traces.
-        for state in (found.states / 2..found.states).step_by((found.states / 2 / wanted).max(1)) {
-            replay(&world, &bounds, &found.trace(state), replayed).await;
-            replayed += 1;
-        }
-    }
-    println!("{replayed} traces");
-    world.audit().await;
-}
-
-/// The steps of `trace`, each after something that changes nothing: what was found by steps that did change
-/// something has to be told from what is refused, repeated or looked at as well.
-async fn replay(world: &World, bounds: &Bounds, trace: &[Step], number: usize) {
-    let grouped = number % 2 == 1;
-    empty(world).await;
-    world.set_clock(START).await;
-    let mut system = System::new(bounds.also, bounds.shared);
-    let reservations = System::reservations(bounds);
-    world.ledger.forget_clock();
-    let preparation = System::preparation(bounds.shared);
-    world.ledger.commands(preparation).await.unwrap();
-    let mut waiting = (Vec::new(), Vec::new());
-    for (at, step) in trace.iter().enumerate() {
-        let idle: Vec<Step> = system
-            .enabled(bounds, &reservations)
-            .into_iter()
-            .filter(|step| matches!(step, Step::Ask(asked) if system.leaves_as_is(asked) == Ok(true)))
-            .collect();
-        if let Some(Step::Ask(asked)) = idle.get((number + 7 * at) % idle.len().max(1)) {
-            let asked = Step::Ask(asked.clone());
-            let outcome = system.step(&asked, Broken::Nothing).unwrap().unwrap();
-            let Step::Ask(command) = asked else {
-                unreachable!("asked above")
-            };
-            waiting.0.push(*command);
-            waiting.1.push(outcome);
-        }
-        let outcome = system.step(step, Broken::Nothing).unwrap();
-        match (step, outcome) {
-            (Step::Ask(command), Some(outcome)) => {
-                waiting.0.push((**command).clone());
-                waiting.1.push(outcome);
-                if grouped {
-                    continue;
-                }
-            }
-            (Step::Tick | Step::Back, _) => {}
-            _ => continue,
-        }
-        flush(world, &mut waiting, trace).await;
-        world.set_clock(START + 1_000_000 * i64::from(system.clock)).await;
-    }
-    flush(world, &mut waiting, trace).await;
-}
-
-async fn flush(
-    world: &World,
-    waiting: &mut (Vec<crate::Command>, Vec<crate::outcome::Outcome>),
-    trace: &[Step],
-) {
-    let (commands, expected) = std::mem::take(waiting);
-    // The model knows the clock that the database remembers, and not the one that a process does.
-    world.ledger.forget_clock();
-    if !commands.is_empty() {
-        let outcomes = world.ledger.commands(commands).await.unwrap();
-        assert_eq!(outcomes, expected, "{trace:#?}");
-    }
-}
-
-/// Empties the ledger between traces, under its own lock.
-async fn empty(world: &World) {
-    world
-        .ledger
-        .tables()
-        .write::<_, ether_store::StoreError, _>(LONG, |tx| {
-            Box::pin(async move {
-                for table in ["sessions", "claims", "pools", "targets", "evidence"] {
-                    let sql = ether_store::Sql::generated(format!("DELETE FROM placement_{table}"));
-                    tx.execute(sql, &[]).await?;
-                }
-                tx.execute(
-                    "UPDATE placement_meta SET total = 0, retired = 0, clock = 0, epoch = 0",
-                    &[],
-                )
-                .await
-            })
-        })
-        .await
-        .unwrap();
 }
