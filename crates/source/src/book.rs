@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ether_tls::Member;
-use ether_types::{Monotonic, OperationId, Timestamp};
+use ether_types::{FenceHash, Monotonic, OperationId, Timestamp};
 
 use crate::grant::{
-    BearerHash, Denied, ExtendError, Extended, Extension, FenceHash, Handle, Instant, Limits, PrepareError,
-    ReaderProof, RetireAnswer, Terms,
+    BearerHash, Denied, ExtendError, Extended, Extension, Handle, Instant, Limits, PrepareError, ReaderProof,
+    RetireAnswer, Terms,
 };
 
 /// Who ended a grant.

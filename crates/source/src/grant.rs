@@ -6,7 +6,7 @@ use std::time::Duration;
 use ether_encoder::Revision;
 use ether_tls::Member;
 use ether_types::id::random_hex;
-use ether_types::{Fence, ItemId, Monotonic, OperationId, Timestamp};
+use ether_types::{FenceHash, ItemId, Monotonic, OperationId, Timestamp};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -17,56 +17,6 @@ pub struct Instant {
     pub wall: Timestamp,
     /// The process's own clock, which nobody can set back.
     pub monotonic: Monotonic,
-}
-
-/// SHA-256 of an assignment's whole fence (D3).
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct FenceHash([u8; 32]);
-
-impl FenceHash {
-    /// The hash of `fence`: each part with its length, so that no two fences have the same text.
-    pub fn of(fence: &Fence) -> Self {
-        let Fence {
-            cluster,
-            session,
-            generation,
-            controller_node,
-            controller_boot,
-            target,
-            target_boot,
-            role,
-            operation,
-        } = fence;
-        let mut hash = Sha256::new();
-        hash.update(b"ether fence v1\0");
-        for part in [
-            cluster.as_str(),
-            &session.to_string(),
-            &generation.to_string(),
-            controller_node.as_str(),
-            controller_boot.as_str(),
-            target.as_str(),
-            target_boot.as_str(),
-            role.as_str(),
-            operation.as_str(),
-        ] {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part.as_bytes());
-        }
-        Self(hash.finalize().into())
-    }
-
-    /// The hash as it stands in a message.
-    pub fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for FenceHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, ..] = self.0;
-        write!(f, "FenceHash({a:02x}{b:02x}{c:02x}{d:02x}…)")
-    }
 }
 
 /// The stable name of a grant, under which everything about it is asked. It opens nothing by itself.

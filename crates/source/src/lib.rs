@@ -9,6 +9,6 @@ mod grant;
 
 pub use book::{Book, Opening, Prepared, Reading, SealedBy};
 pub use grant::{
-    Bearer, BearerHash, Denied, ExtendError, Extended, Extension, FenceHash, Handle, Instant, Limits,
-    PrepareError, ReaderProof, RetireAnswer, Terms,
+    Bearer, BearerHash, Denied, ExtendError, Extended, Extension, Handle, Instant, Limits, PrepareError,
+    ReaderProof, RetireAnswer, Terms,
 };

@@ -6,6 +6,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::id::{BootId, ClusterId, NodeId, OperationId, SessionId, TargetId};
 use crate::role::Role;
 
+mod wire;
+
+pub use wire::{ExecutionId, FenceHash, FenceRef, InvalidFenceHash};
+
 /// Durable counter of a session's assignments. Zero means never assigned; the first assignment is one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]

@@ -13,7 +13,7 @@ pub mod time;
 
 pub use budget::{Budget, BudgetView, Remembered, Warning};
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use fence::{Fence, Generation, InvalidGeneration};
+pub use fence::{ExecutionId, Fence, FenceHash, FenceRef, Generation, InvalidFenceHash, InvalidGeneration};
 pub use id::{BootId, ClusterId, InvalidId, NodeId, OperationId, ScopeName, SessionId, TargetId};
 pub use media_id::{ItemId, PlaybackId};
 pub use role::Role;

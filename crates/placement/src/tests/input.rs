@@ -108,6 +108,17 @@ fn a_session_is_its_controllers_and_its_generation_has_a_successor() {
     assert_eq!(field(ReserveRequest::new(last)).0, "expected generation");
 }
 
+/// It stands in the ledger's rows, and tells a retry from another request under a program of any later version: this
+/// one was computed by another program.
+#[test]
+fn the_digest_of_a_request_is_the_same_for_ever() {
+    let request = ReserveRequest::new(ask(1, "op", 0)).unwrap();
+    assert_eq!(
+        request.digest(),
+        "e3e4f672c62f4f3fa79b4bd2ba3f74e5dc8a1af09698e1092215cc25242f9718"
+    );
+}
+
 #[test]
 fn every_serialized_form_has_the_same_bounds() {
     let good = serde_json::to_value(ask(1, "op", 0)).unwrap();
