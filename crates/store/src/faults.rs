@@ -6,7 +6,7 @@
 //! own, and what stands behind a lost one may have been done or not.
 
 use std::io;
-use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::value::{Sql, Value};
@@ -34,6 +34,8 @@ pub struct Faults {
     left: AtomicI64,
     cut: AtomicU8,
     hit: AtomicI64,
+    /// Messages since the store was opened.
+    messages: AtomicU64,
     /// The statements with parameters since listening began; `None` while nobody listens.
     heard: Mutex<Option<Vec<Heard>>>,
 }
@@ -44,6 +46,7 @@ impl Default for Faults {
             left: AtomicI64::new(-1),
             cut: AtomicU8::new(0),
             hit: AtomicI64::new(0),
+            messages: AtomicU64::new(0),
             heard: Mutex::new(None),
         }
     }
@@ -60,6 +63,11 @@ impl Faults {
     pub fn disarm(&self) -> bool {
         self.left.store(-1, Ordering::SeqCst);
         self.hit.swap(0, Ordering::SeqCst) > 0
+    }
+
+    /// How many messages were to be sent since the store was opened.
+    pub fn messages(&self) -> u64 {
+        self.messages.load(Ordering::SeqCst)
     }
 
     /// Writes down every statement that a parameter could be given to, until [`Faults::heard`].
@@ -83,6 +91,7 @@ impl Faults {
 
     /// Counts a message with its first statement, before it is sent; whether that one's answer is to be lost.
     pub(crate) fn before(&self) -> Result<bool, sqlx::Error> {
+        self.messages.fetch_add(1, Ordering::SeqCst);
         if !self.is_next() {
             return Ok(false);
         }

@@ -9,6 +9,7 @@ mod model;
 mod plain;
 mod plans;
 mod property;
+mod quiet;
 mod schema;
 mod stories;
 mod world;
