@@ -21,6 +21,7 @@ FLOORS = {
     "ether-tls": 1,
     "ether-transfer": 1,
     "ether-encoder": 2,
+    "ether-peer": 2,
     "ether-placement": 2,
     "ether-probe": 2,
     "ether-ffmpeg": 3,

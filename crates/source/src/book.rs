@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use ether_tls::Member;
 use ether_types::{FenceHash, Monotonic, OperationId, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::grant::{
     BearerHash, Denied, ExtendError, Extended, Extension, Handle, Instant, Limits, PrepareError, ReaderProof,
@@ -11,7 +12,8 @@ use crate::grant::{
 };
 
 /// Who ended a grant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum SealedBy {
     /// The controller or the worker.
     Request,
@@ -377,6 +379,27 @@ impl Book {
             Record::Barred { fence, .. } => Some(RetireAnswer::Proved(proof(operation, *fence, 0))),
             Record::Grant(grant) => grant.sealed.map(|_| grant.ending()),
         }
+    }
+
+    /// Who has ended the grant, if it has ended.
+    pub fn sealed(&self, handle: &Handle) -> Option<SealedBy> {
+        match self.by_operation.get(self.by_handle.get(handle)?)? {
+            Record::Grant(grant) => grant.sealed,
+            Record::Barred { .. } => None,
+        }
+    }
+
+    /// What the grant was made for, to the worker that may read.
+    pub fn terms(&self, handle: &Handle, worker: &Member) -> Option<&Terms> {
+        match self.by_operation.get(self.by_handle.get(handle)?)? {
+            Record::Grant(grant) => Some(&grant.terms).filter(|terms| terms.worker == *worker),
+            Record::Barred { .. } => None,
+        }
+    }
+
+    /// Grants whose files are not proved closed.
+    pub fn open(&self) -> usize {
+        self.open
     }
 
     /// Seals what is over, and names the grants whose files are to be closed now.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use ether_encoder::Revision;
 use ether_tls::Member;
 use ether_types::id::random_hex;
-use ether_types::{FenceHash, ItemId, Monotonic, OperationId, Timestamp};
+use ether_types::{FenceHash, Generation, ItemId, Monotonic, OperationId, SessionId, Timestamp};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -20,8 +21,28 @@ pub struct Instant {
 }
 
 /// The stable name of a grant, under which everything about it is asked. It opens nothing by itself.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Handle(String);
+
+/// A text that is no handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a grant's handle has 32 lower-case hexadecimal digits")]
+pub struct NotAHandle;
+
+impl TryFrom<String> for Handle {
+    type Error = NotAHandle;
+
+    fn try_from(text: String) -> Result<Self, NotAHandle> {
+        Self::parse(&text).ok_or(NotAHandle)
+    }
+}
+
+impl From<Handle> for String {
+    fn from(handle: Handle) -> Self {
+        handle.0
+    }
+}
 
 impl Handle {
     /// A fresh handle of 128 random bits.
@@ -100,7 +121,11 @@ impl fmt::Debug for BearerHash {
 pub struct Terms {
     /// The controller's idempotency key.
     pub operation: OperationId,
-    /// The assignment that the bytes are for.
+    /// The logical session of the assignment that the bytes are for.
+    pub session: SessionId,
+    /// Its generation.
+    pub generation: Generation,
+    /// The assignment's whole fence.
     pub fence: FenceHash,
     /// Who asks.
     pub controller: Member,
@@ -171,7 +196,8 @@ pub enum PrepareError {
 }
 
 /// Why a command about a grant, or a read, is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Denied {
     /// There is no such grant for whoever asks: nobody learns of others' grants.
     #[error("there is no such grant")]
@@ -208,7 +234,8 @@ pub struct Extension {
 }
 
 /// What an extension came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Extended {
     /// The version that holds now.
     pub version: u64,

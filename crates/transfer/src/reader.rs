@@ -20,8 +20,11 @@ use crate::revision::Revision;
 pub const DISK_READS: usize = 32;
 
 /// A part of an open file, piece by piece. What the page cache holds is read at once, the rest on the blocking pool.
-pub struct FilePieces {
-    file: Arc<File>,
+///
+/// A read that waits for a disk holds a clone of `F` until it ends, even where the pieces are dropped before: whoever
+/// has to know that a file is closed gives an `F` that tells.
+pub struct FilePieces<F = Arc<File>> {
+    file: F,
     promised: Revision,
     range: Range<u64>,
     disk: Arc<Semaphore>,
@@ -33,9 +36,9 @@ pub struct FilePieces {
 
 type Reading = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
 
-impl FilePieces {
+impl<F: AsRef<File> + Clone + Send + 'static> FilePieces<F> {
     /// The bytes of `range`, which lies within the file as it was `promised`.
-    pub fn new(file: Arc<File>, promised: Revision, range: Range<u64>, disk: Arc<Semaphore>) -> Self {
+    pub fn new(file: F, promised: Revision, range: Range<u64>, disk: Arc<Semaphore>) -> Self {
         Self {
             file,
             promised,
@@ -83,7 +86,12 @@ impl FilePieces {
     fn read_cached(&mut self, wanted: usize) -> io::Result<Option<Bytes>> {
         let mut buffer = Buffer::take();
         let mut slices = [IoSliceMut::new(&mut buffer[..wanted])];
-        match rustix::io::preadv2(&self.file, &mut slices, self.range.start, ReadWriteFlags::NOWAIT) {
+        match rustix::io::preadv2(
+            self.file.as_ref(),
+            &mut slices,
+            self.range.start,
+            ReadWriteFlags::NOWAIT,
+        ) {
             Ok(read) => Ok(Some(buffer.filled(read))),
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
@@ -95,12 +103,12 @@ impl FilePieces {
     }
 
     fn read_disk(&self, wanted: usize) -> Reading {
-        let (file, at, disk) = (Arc::clone(&self.file), self.range.start, Arc::clone(&self.disk));
+        let (file, at, disk) = (self.file.clone(), self.range.start, Arc::clone(&self.disk));
         Box::pin(async move {
             let permit = disk.acquire_owned().await.map_err(io::Error::other)?;
             let read = move |_permit: OwnedSemaphorePermit| {
                 let mut buffer = Buffer::take();
-                let read = rustix::io::pread(&file, &mut buffer[..wanted], at)?;
+                let read = rustix::io::pread(file.as_ref(), &mut buffer[..wanted], at)?;
                 Ok(buffer.filled(read))
             };
             tokio::task::spawn_blocking(move || read(permit))
@@ -115,7 +123,7 @@ impl FilePieces {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         // Checked after the bytes were read: what was read before a change is whole, what comes after is not.
-        if Revision::of(&self.file)? != self.promised {
+        if Revision::of(self.file.as_ref())? != self.promised {
             return Err(io::Error::other("the file was changed while it was sent"));
         }
         self.range.start += piece.len() as u64;

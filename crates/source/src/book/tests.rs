@@ -49,6 +49,8 @@ fn after(passed: Duration) -> Instant {
 fn terms(operation: &str) -> Terms {
     Terms {
         operation: OperationId::new(operation).unwrap(),
+        session: fence(1).session,
+        generation: fence(1).generation,
         fence: FenceHash::of(&fence(1)),
         controller: member("front", "f1"),
         worker: member("gpu", "g1"),
