@@ -307,6 +307,22 @@ mod tests {
         );
     }
 
+    /// One enormous segment is no reason to forget everything else.
+    #[tokio::test]
+    async fn what_is_larger_than_a_quarter_of_the_budget_pushes_nothing_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let keeper = Keeper::new(dir.path(), 8 * CHUNK).unwrap();
+        let whole = |n: u32| Piece::Segment { number: n, rung: 0 };
+        for n in 0..8 {
+            keeper.put(key(1), n, &segment(dir.path(), n as u8, CHUNK as usize));
+        }
+        for (n, chunks) in [(0, 3), (1, 8), (2, 40)] {
+            keeper.put(key(2), n, &segment(dir.path(), 50, chunks * CHUNK as usize));
+            assert!(keeper.get(key(2), whole(n), true).is_none(), "{chunks} of 8");
+        }
+        assert!((0..8).all(|n| keeper.get(key(1), whole(n), true).is_some()));
+    }
+
     /// A film larger than the budget keeps what is near the viewer; a segment that is being sent stays whole.
     #[tokio::test]
     async fn a_large_film_keeps_what_is_near_and_readers_keep_what_they_read() {

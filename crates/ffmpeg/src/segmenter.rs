@@ -99,7 +99,8 @@ impl Lane {
         if near {
             (exact, frames.length)
         } else {
-            (sample.pts, sample.duration)
+            // Before what is given once more the muxer calls a frame one sample long.
+            (sample.pts, sample.duration.max(frames.length))
         }
     }
 }
@@ -109,8 +110,8 @@ struct LaneState {
     lane: Lane,
     /// The segment that samples go to now.
     current: Option<u32>,
-    /// Start and length of the last piece of sound.
-    last: Option<(i64, i64)>,
+    /// Where the last piece of sound that came starts.
+    last: Option<i64>,
 }
 
 /// The state machine of one run.
@@ -316,12 +317,13 @@ impl Segmenter {
         let scale = u64::from(state.lane.timescale);
         let zero = (self.timeline.origin() - self.timeline.lead()).to_timescale(scale);
         let (start, duration) = state.lane.settle(sample);
-        // Where a source changes its channels, FFmpeg begins its filters anew and gives once more what it gave.
-        let again = state.last.is_some_and(|(last, length)| start < last + length / 2);
-        if again && state.lane.frames.is_some() {
+        // Where a source changes its channels, FFmpeg begins its filters anew and gives once more what it gave, each
+        // piece stamped just after the one before.
+        let before = state.last.replace(start);
+        let again = |frames: Frames| before.is_some_and(|last| start < last + i64::from(frames.length / 8));
+        if state.lane.frames.is_some_and(again) {
             return Placement::Drop;
         }
-        state.last = Some((start, i64::from(duration)));
         let start = start - zero;
         let at = Ticks::from_timescale(start, scale) - self.timeline.lead();
         let number = u32::try_from(self.timeline.segment_at(at)).unwrap_or(u32::MAX);

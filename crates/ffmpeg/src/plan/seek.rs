@@ -7,6 +7,9 @@ use crate::strand::Strand;
 /// Extra distance before the first segment at which a try starts reading; the one after the last starts at the
 /// beginning of the file.
 const MARGINS: [Ticks; 3] = [Ticks(0), Ticks(10 * Ticks::HZ), Ticks(60 * Ticks::HZ)];
+/// How much sound is decoded before the first that is kept: a decoder's first frame fades in, and encoders have a
+/// run-up.
+const SOUND_BEFORE: Ticks = Ticks(Ticks::HZ * 15 / 100);
 
 /// Where reading starts, on the file's clock; `None` for its beginning.
 ///
@@ -18,7 +21,7 @@ pub(super) fn seek(strand: &Strand, from: Option<Ticks>, attempt: u32) -> Option
     let at = if strand.encode().is_some() {
         encode_seek(timeline, facts, start)
     } else {
-        copy_seek(facts, start)
+        copy_seek(strand, start)
     };
     let at = at - margin;
     (at > facts.start).then_some(at)
@@ -31,7 +34,7 @@ fn encode_seek(timeline: &Timeline, facts: &Facts, start: Ticks) -> Ticks {
     } else {
         Ticks::ZERO
     };
-    let at = start - slack - Ticks(Ticks::HZ * 15 / 100);
+    let at = start - slack - SOUND_BEFORE;
     if facts.container != Container::MpegTs {
         return at;
     }
@@ -44,11 +47,12 @@ fn encode_seek(timeline: &Timeline, facts: &Facts, start: Ticks) -> Ticks {
     known.copied().unwrap_or(at - Ticks(10 * Ticks::HZ)) - Ticks(Ticks::HZ / 2)
 }
 
-/// The index of MP4 holds every track apart, so reading can start at the keyframe itself. Elsewhere sound of
-/// the same time may be stored before the keyframe.
-fn copy_seek(facts: &Facts, start: Ticks) -> Ticks {
-    match facts.container {
-        Container::Mp4 => start,
+/// The index of MP4 holds every track apart, so reading can start at the keyframe itself; at a little sound before it
+/// only where that costs no group of pictures. Elsewhere sound of the same time may be stored before the keyframe.
+fn copy_seek(strand: &Strand, start: Ticks) -> Ticks {
+    match strand.facts.container {
+        Container::Mp4 if strand.video.is_some() || strand.copies() => start,
+        Container::Mp4 => start - SOUND_BEFORE,
         _ => start - Ticks(Ticks::HZ),
     }
 }

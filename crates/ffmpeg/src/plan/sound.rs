@@ -1,7 +1,7 @@
 //! What is done to the sound.
 
 use ether_encoder::{AudioAction, AudioCodec, AudioEncode, AudioTrack};
-use ether_media::{Codec, Container, Ticks};
+use ether_media::{Codec, Container, SoundGrid, Ticks};
 
 use super::Arguments;
 use crate::strand::Strand;
@@ -33,10 +33,13 @@ fn frame(encode: &AudioEncode) -> i64 {
 pub(crate) fn sound_frames(strand: &Strand) -> Option<(Ticks, u32)> {
     let audio = strand.audio.as_ref()?;
     if let AudioAction::Encode(encode) = &audio.action {
-        return Some((
-            strand.timeline.origin() - strand.timeline.lead(),
-            frame(encode) as u32,
-        ));
+        let timeline = &strand.timeline;
+        let grid = match encode.codec {
+            AudioCodec::Aac => SoundGrid::encoded_aac(encode.sample_rate),
+            AudioCodec::Opus => SoundGrid::encoded_opus(timeline),
+        };
+        let zero = timeline.origin() - timeline.lead();
+        return Some((grid.anchor.unwrap_or(zero), grid.length));
     }
     source_frames(strand, audio)
 }

@@ -30,7 +30,7 @@ exec ffmpeg "$@""#,
 }
 
 /// The film in two qualities, the second of which comes apart from the first and from the sound.
-fn two_qualities(film: &Film) -> Request {
+pub(super) fn two_qualities(film: &Film) -> Request {
     let mut request = Request {
         protocol: Protocol::Dash,
         ..film.request(ENCODE)

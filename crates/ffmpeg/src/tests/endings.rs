@@ -127,11 +127,18 @@ async fn a_truncated_source_is_served_to_its_end_and_not_called_a_success() {
     for stream in &mut facts.streams {
         stream.duration = Some(Ticks(120 * Ticks::HZ));
     }
+    // Or nothing says that anything is missing, until it is missed.
+    let mut unsaid = Film::clip("truncated.mkv");
+    let facts = std::sync::Arc::make_mut(&mut unsaid.facts);
+    *facts = (*announced.facts).clone();
+    facts.gaps.clear();
     for (film, make) in [
         (&film, COPY),
         (&announced, COPY),
+        (&unsaid, COPY),
         (&film, ENCODE),
         (&announced, ENCODE),
+        (&unsaid, ENCODE),
     ] {
         let execution = studio.start(film, make, ROOMY).await;
         let count = film.request(make).timeline.len() as u32;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use ether_media::Ticks;
+use ether_media::{Rational, StreamKind, Ticks};
 
 use super::film::{COPY, ENCODE, Film, INIT, Major, Make, Shape, Studio, fetch, segment, with_both_majors};
 
@@ -12,6 +12,7 @@ with_both_majors!(
     copies_of_irregular_keyframes_keep_their_bounds,
     sparse_keyframes_are_copied_as_they_are,
     variable_rates_follow_time,
+    rates_that_are_not_what_they_claim_follow_time,
     open_groups_are_copied_whole,
     a_clock_that_starts_late_gives_a_timeline_from_zero,
     an_index_at_the_end_is_copied_alike,
@@ -21,11 +22,14 @@ with_both_majors!(
 
 /// Makes every segment in order, then again in an order that restarts the encoder all the time, and compares.
 async fn same_from_anywhere(ffmpeg: &Path, name: &str, make: Make) -> Vec<Shape> {
-    let film = Film::clip(name);
+    film_same_from_anywhere(ffmpeg, name, &Film::clip(name), make).await
+}
+
+async fn film_same_from_anywhere(ffmpeg: &Path, name: &str, film: &Film, make: Make) -> Vec<Shape> {
     let request = film.request(make);
     let count = request.timeline.len() as u32;
     let studio = Studio::with(ffmpeg).await;
-    let straight = studio.start(&film, make, 512 << 20).await;
+    let straight = studio.start(film, make, 512 << 20).await;
     let init = fetch(&*straight, INIT).await.unwrap();
     let mut shapes = Vec::new();
     let mut bytes = Vec::new();
@@ -37,7 +41,7 @@ async fn same_from_anywhere(ffmpeg: &Path, name: &str, make: Make) -> Vec<Shape>
     assert_eq!(straight.observe().runs, 1, "{name}: the straight run restarted");
     straight.retire().await.unwrap();
 
-    let jumping = studio.start(&film, make, 512 << 20).await;
+    let jumping = studio.start(film, make, 512 << 20).await;
     // A stride that visits every segment and never the one that would come next.
     let stride = (2..count.max(3))
         .rev()
@@ -136,6 +140,19 @@ async fn variable_rates_follow_time(ffmpeg: &Path) {
     assert!((2_150..=2_170).contains(&frames), "{frames} frames");
     // One frame of the slow half, 12 a second.
     tiles(&Film::clip("vfr.mkv"), ENCODE, &shapes, Ticks(Ticks::HZ / 12));
+}
+
+/// Of 24 frames a second that claim to be 25, some are shown a little before a bound and belong to what follows it.
+async fn rates_that_are_not_what_they_claim_follow_time(ffmpeg: &Path) {
+    let mut film = Film::clip("ntsc.mkv");
+    let facts = std::sync::Arc::make_mut(&mut film.facts);
+    for stream in &mut facts.streams {
+        if let StreamKind::Video(video) = &mut stream.kind {
+            video.frame_rate = Some(Rational { num: 25, den: 1 });
+        }
+    }
+    let shapes = film_same_from_anywhere(ffmpeg, "ntsc.mkv", &film, ENCODE).await;
+    tiles(&film, ENCODE, &shapes, FRAME_FILM);
 }
 
 async fn open_groups_are_copied_whole(ffmpeg: &Path) {

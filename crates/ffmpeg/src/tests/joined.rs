@@ -29,6 +29,12 @@ async fn films(studio: &Studio) -> Vec<Film> {
     for name in ["reordered.mkv", "reordered.mp4", "reordered.ts"] {
         films.push(film(studio, name, picture).await);
     }
+    // Matroska has milliseconds: of a rate that does not divide them, frames are shown a little before their bounds.
+    let odd = picture.replace("r=25:", "r=17.3:");
+    films.push(film(studio, "odd-rate.mkv", &odd).await);
+    // The picture is not what the file lists first.
+    let last = format!("{picture} -map 1:a -map 0:v");
+    films.push(film(studio, "picture-last.mkv", &last).await);
     let whole = studio.dir().join("reordered.mp4");
     let whole = whole.display();
     let others = [
@@ -109,7 +115,13 @@ async fn copied_pictures_are_shown_when_the_film_shows_them(ffmpeg: &Path) {
 async fn encoded_pictures_are_shown_when_the_film_shows_them(ffmpeg: &Path) {
     let studio = Studio::with(ffmpeg).await;
     let films = films(&studio).await;
-    for name in ["reordered.mkv", "cut-between.mp4", "late-picture.mp4"] {
+    for name in [
+        "reordered.mkv",
+        "odd-rate.mkv",
+        "picture-last.mkv",
+        "cut-between.mp4",
+        "late-picture.mp4",
+    ] {
         let film = films.iter().find(|film| film.path.ends_with(name));
         shown_alike(&studio, film.unwrap(), ENCODED).await;
     }

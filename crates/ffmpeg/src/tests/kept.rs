@@ -1,7 +1,13 @@
 //! What was encoded once is served again without an encoder, and joins what is encoded after it.
 
-use ether_encoder::{Encoder, VideoAction};
+use std::collections::HashSet;
 
+use ether_encoder::{Encoder, Resource, Revision, VideoAction};
+
+use crate::kept::Key;
+use crate::strand::Strand;
+
+use super::configuration::two_qualities;
 use super::film::{COPY, ENCODE, Film, INIT, Shape, Studio, fetch, segment};
 
 async fn bytes(served: ether_encoder::Served) -> Vec<u8> {
@@ -95,9 +101,55 @@ async fn only_the_very_same_is_found() {
 
     let copy = studio.start(&film, COPY, 64 << 20).await;
     fetch(&*copy, segment(0)).await.unwrap();
+    // Nobody writes any more.
+    copy.retire().await.unwrap();
     assert!(
         !found(&film.start(COPY, 64 << 20), segment(0)),
         "copies are made anew"
     );
-    studio.close(copy).await;
+
+    let ladder = film.start_request(two_qualities(&film), 64 << 20);
+    let of = |representation| Resource::Segment {
+        representation,
+        number: 0,
+    };
+    let best = studio.start_request(&film, two_qualities(&film), 64 << 20).await;
+    fetch(&*best, of(0)).await.unwrap();
+    best.retire().await.unwrap();
+    assert!(found(&ladder, of(0)));
+    assert!(!found(&ladder, of(1)), "another quality of one ladder");
+    studio.shut().await;
+}
+
+/// Whatever changes the bytes of a segment changes its key, another FFmpeg among it.
+#[test]
+fn keys_differ_in_all_that_bytes_depend_on() {
+    let film = Film::clip("ntsc.mkv");
+    let strands = Strand::all(&two_qualities(&film));
+    let file = Revision {
+        size: 1,
+        modified_nanos: 2,
+        inode: 3,
+        device: 4,
+    };
+    let others = [
+        Revision { size: 9, ..file },
+        Revision {
+            modified_nanos: 9,
+            ..file
+        },
+        Revision { inode: 9, ..file },
+        Revision { device: 9, ..file },
+    ];
+    let mut keys = vec![
+        Key::of(&strands[0], 0, file, file),
+        Key::of(&strands[0], 1, file, file),
+        Key::of(&strands[1], 0, file, file),
+    ];
+    for other in others {
+        keys.push(Key::of(&strands[0], 0, other, file));
+        keys.push(Key::of(&strands[0], 0, file, other));
+    }
+    let distinct: HashSet<Key> = keys.iter().flatten().copied().collect();
+    assert_eq!(distinct.len(), keys.len());
 }
