@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ether_types::{Generation, OperationId, Timestamp};
+use ether_types::{Generation, OperationId, TargetId, Timestamp};
 
 use crate::bounds::Lease;
 use crate::command::Reserve;
@@ -122,6 +122,10 @@ pub(super) async fn the_same_operation_with_another_payload_is_a_conflict(world:
         },
         ask_gpu(1, "op", 0),
         Reserve {
+            target: TargetId::new("w/gpu0").unwrap(),
+            ..same.clone()
+        },
+        Reserve {
             target_boot: boot("w2"),
             ..same.clone()
         },
@@ -139,6 +143,10 @@ pub(super) async fn the_same_operation_with_another_payload_is_a_conflict(world:
         },
         Reserve {
             claims: claims(&[("slots", 1_000)]),
+            ..same.clone()
+        },
+        Reserve {
+            claims: claims(&[("slots", 1_000), ("scratch-2", 10)]),
             ..same.clone()
         },
         Reserve {
@@ -220,6 +228,15 @@ pub(super) async fn a_lease_over_the_maximum_is_refused(world: World) {
         }
     );
     assert_eq!(world.ledger.usage().await.unwrap().total, 0);
+    let longest = Reserve {
+        lease: Lease::new(Duration::from_secs(600)).unwrap(),
+        ..ask(1, "op", 0)
+    };
+    let granted = world.grant(longest).await;
+    assert_eq!(
+        granted.initial_deadline,
+        Timestamp::from_micros(START + 600_000_000)
+    );
 }
 
 pub(super) async fn many_callers_at_once_share_transactions_and_never_overbook(world: World) {
