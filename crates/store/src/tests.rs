@@ -161,6 +161,7 @@ async fn suite(location: Location, again: bool) {
         assert_eq!(count(&tables).await, 1);
     }
     who_asks_first_may_refuse(&store).await;
+    statements_together_are_those_statements(&tables).await;
 
     callers_that_give_up(&tables).await;
     a_panic_is_carried_over(&tables).await;
@@ -180,6 +181,47 @@ async fn suite(location: Location, again: bool) {
         store.component(&V2).await,
         Err(MigrateError::Store(StoreError::Closed))
     ));
+}
+
+/// Few or many, statements that are run together change what each of them does, in their order, and end at the first
+/// that fails.
+async fn statements_together_are_those_statements(tables: &Tables) {
+    let insert = "INSERT INTO demo_words (word, count) VALUES ($1, $2)";
+    let together = async |counts: std::ops::Range<i64>, last: (&'static str, Vec<Value>)| {
+        let mut all: Vec<(Sql, Vec<Value>)> = counts
+            .map(|n| {
+                (
+                    Sql::from(insert),
+                    vec![Value::from(format!("t{n}")), Value::from(n)],
+                )
+            })
+            .collect();
+        all.push((Sql::from(last.0), last.1));
+        let run = tables.write::<_, StoreError, _>(SECONDS, move |tx| {
+            Box::pin(async move { tx.execute_all(&all).await })
+        });
+        run.await
+    };
+    let before = count(tables).await;
+    for many in [1, 3, 40] {
+        let raise = "UPDATE demo_words SET count = count + $1 WHERE word LIKE $2";
+        let changed = together(0..many, (raise, vec![Value::from(1), Value::from("t%")])).await;
+        let mut expected = vec![1; usize::try_from(many).unwrap()];
+        expected.push(u64::try_from(many).unwrap());
+        assert_eq!(changed.unwrap(), expected);
+        // The last of these stands already, and takes the others with it.
+        let double = (insert, vec![Value::from("t0"), Value::from(0)]);
+        let failed = together(many..2 * many, double).await;
+        assert!(matches!(failed, Err(StoreError::Constraint(_))), "{failed:?}");
+        let rows = "SELECT count FROM demo_words WHERE word LIKE 't%' ORDER BY count";
+        let rows = tables.query(SECONDS, rows, Vec::new()).await.unwrap();
+        let counts = rows.iter().map(|row| row.integer(0usize).unwrap());
+        assert!(counts.eq(1..=many));
+        let clear = "DELETE FROM demo_words WHERE word LIKE 't%'";
+        let gone = together(0..0, (clear, Vec::new())).await.unwrap();
+        assert_eq!(gone, [u64::try_from(many).unwrap()]);
+    }
+    assert_eq!(count(tables).await, before);
 }
 
 /// A check that disagrees is asked before anything is changed, and told what is there.
@@ -340,6 +382,45 @@ async fn a_component_on_postgres_that_restarts() {
     server.run();
     put(&tables, "after", None).await.unwrap();
     assert_eq!(count(&tables).await, 2);
+}
+
+/// A component waits for its own lock alone: neither another one's in the same schema is its, nor one of its name in
+/// another schema.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_components_and_two_schemas_are_locks_of_their_own() {
+    const OTHER: Component = Component {
+        name: "other",
+        migrations: &[],
+    };
+    let Some(server) = Server::start(15, Durability::Fast) else {
+        return;
+    };
+    let here = open(&server.fresh_schema().parse().unwrap()).await;
+    let there = open(&server.fresh_schema().parse().unwrap()).await;
+    let demo = here.component(&V2).await.unwrap();
+    let others = [
+        here.component(&OTHER).await.unwrap(),
+        there.component(&V2).await.unwrap(),
+    ];
+    let (held, is_held) = tokio::sync::oneshot::channel();
+    let (release, released) = tokio::sync::oneshot::channel::<()>();
+    let holder = tokio::spawn(async move {
+        demo.write::<(), StoreError, _>(Bound::of(3 * SECONDS.total), |_tx| {
+            Box::pin(async move {
+                held.send(()).unwrap();
+                released.await.unwrap();
+                Ok(())
+            })
+        })
+        .await
+    });
+    is_held.await.unwrap();
+    for other in others {
+        let wrote: Result<(), StoreError> = other.write(SECONDS, |_tx| Box::pin(async { Ok(()) })).await;
+        wrote.unwrap();
+    }
+    release.send(()).unwrap();
+    holder.await.unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

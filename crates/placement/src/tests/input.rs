@@ -275,6 +275,34 @@ async fn options_out_of_range_open_nothing() {
 }
 
 #[tokio::test]
+async fn the_ends_of_every_options_range_are_in_it() {
+    let world = World::new(&Place::Memory).await;
+    let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
+    let least = Duration::from_nanos(1);
+    let skew = Duration::from_millis(1);
+    let ends = [
+        (second, least, skew, Quota::CEILING_MIN),
+        (60 * minute, minute, minute, 10_000_000),
+    ];
+    for (lease, timeout, skew, quota) in ends {
+        let mut options = options();
+        options.maximum_lease = lease;
+        options.transaction_timeout = timeout;
+        options.lock_timeout = timeout;
+        options.verify_timeout = timeout;
+        options.clock_skew = skew;
+        options.fleet = true;
+        options.quota = Quota::new(quota).unwrap();
+        // What opening comes to within a nanosecond is another matter.
+        let opened = world.join(options.clone()).await.map(drop);
+        assert!(
+            !matches!(opened, Err(OpenError::Option(_))),
+            "{options:?}: {opened:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn bad_input_changes_nothing() {
     let world = World::new(&Place::Memory).await.ready().await;
     let fence = world.grant(ask(1, "op", 0)).await.fence;

@@ -10,16 +10,16 @@ use ether_testkit::postgres::{Durability, Server};
 use ether_types::{Fence, NodeId};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::bounds::EvidenceBody;
 use crate::error::{Retirement, Unproven};
 use crate::evidence::EvidenceKind;
 use crate::ledger::Ledger;
-use crate::outcome::{Renewed, Reserved};
+use crate::outcome::{Released, Renewed, Reserved};
 use crate::tests::faults::operations::{PATIENCE, roomy};
 use crate::tests::world::{
-    Judge, Place, World, ask, ask_gpu, later, look, node, open_real, options, session,
+    Judge, Mode, Place, World, ask, ask_gpu, later, look, node, open_real, options, session,
 };
 use crate::verify::{Acceptance, Presented, Verdict, Verifier, VerifyError};
 
@@ -305,6 +305,37 @@ impl Drop for LetGo {
     fn drop(&mut self) {
         self.0.store(false, Ordering::SeqCst);
     }
+}
+
+/// The verifier has a bound of its own: however much of it a verdict took, the call's own is left for what follows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_verdict_that_takes_longer_than_a_transaction_may_still_retires() {
+    let world = World::new(&Place::Memory).await.ready().await;
+    let fence = world.grant(ask(1, "op", 0)).await.fence;
+    let (asked, go) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    world
+        .judge
+        .set(Mode::Wait(Arc::clone(&asked), Arc::clone(&go), true));
+    let mut brief = options();
+    brief.transaction_timeout = Duration::from_secs(3);
+    let bound = brief.transaction_timeout;
+    let (ledger, _) = world.join(brief).await.unwrap();
+    let retire = tokio::spawn(async move { ledger.retire(fence, None).await });
+    asked.acquire().await.unwrap().forget();
+    // The bound of a transaction passes while the verifier thinks.
+    tokio::time::sleep(bound).await;
+    go.add_permits(1);
+    let retired = retire.await.unwrap();
+    assert!(
+        matches!(
+            retired,
+            Ok(Retirement::Proved {
+                released: Released::Retired { already: false },
+                ..
+            })
+        ),
+        "{retired:?}"
+    );
 }
 
 /// Proofs about one node that never end keep nobody from retiring what another one ran, and each of them is asked
