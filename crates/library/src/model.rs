@@ -393,6 +393,9 @@ fn warning(gap: &Gap, size: u64) -> Option<String> {
         Gap::CodecConfig { index } => Some(format!(
             "Stream {index} lacks what a decoder needs to know; it may not play."
         )),
+        Gap::Times { index } => Some(format!(
+            "The times of stream {index} are damaged; it is left out."
+        )),
         // Filled in by the background scan; until then it costs encoding and no viewer.
         Gap::Keyframes { .. } => None,
     }

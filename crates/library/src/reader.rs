@@ -13,7 +13,7 @@ use ether_process::SpawnError;
 use crate::problem::{Reason, bounded};
 
 /// Raised whenever the readers find more than they did: everything that was read before is then read again.
-const READER: i64 = 2;
+const READER: i64 = 3;
 /// The latest moment of a film that stands for it.
 const LATEST: Ticks = Ticks(5 * 60 * Ticks::HZ);
 /// The moment that stands for a film whose length is not known.

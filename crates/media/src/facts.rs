@@ -73,6 +73,11 @@ pub enum Gap {
         /// The stream's index.
         index: u32,
     },
+    /// The times of stream `index` are damaged: it is listed as data, so that nobody chooses it.
+    Times {
+        /// The stream's index.
+        index: u32,
+    },
     /// The file ends before its own structure says it does.
     Truncated {
         /// Bytes that the structure announces.

@@ -131,6 +131,14 @@ pub enum FactsError {
         /// What is wrong, in a few words.
         what: &'static str,
     },
+    /// The structure can be read and gives times that no film has. `ffprobe` would believe them.
+    #[error("the times of this {container:?} file are damaged: {what}")]
+    Times {
+        /// The container that was recognised.
+        container: Container,
+        /// What is wrong, in a few words.
+        what: &'static str,
+    },
     /// The stop check said so.
     #[error("reading was stopped")]
     Stopped,

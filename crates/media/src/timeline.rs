@@ -263,6 +263,18 @@ mod tests {
         assert_eq!(timeline.start(39) + timeline.duration(39), seconds(120.0));
     }
 
+    /// Steps that are no whole number of ticks are rounded each for itself: three hours on, bounds are still frames.
+    #[test]
+    fn a_rate_that_divides_no_clock_does_not_drift_either() {
+        let rate = Rational { num: 173, den: 10 };
+        let timeline = Timeline::grid(Ticks::ZERO, seconds(10_800.0), seconds(3.0), Some(rate)).unwrap();
+        assert!(timeline.len() > 3_500);
+        for n in 0..timeline.len() {
+            let exact = (n * 52 * 10 * 90_000) as f64 / 173.0;
+            assert!((timeline.start(n).0 as f64 - exact).abs() <= 0.5, "segment {n}");
+        }
+    }
+
     #[test]
     fn keyframe_bounds_are_the_first_at_or_after_each_multiple() {
         let keyframes: Vec<Ticks> = [

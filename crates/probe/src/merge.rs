@@ -10,7 +10,7 @@ pub(crate) fn wants_more(facts: &Facts) -> bool {
         Gap::CodecConfig { index } => facts
             .stream(*index)
             .is_some_and(|s| s.video().is_none_or(|v| !v.still)),
-        Gap::Keyframes { .. } | Gap::Truncated { .. } => false,
+        Gap::Keyframes { .. } | Gap::Times { .. } | Gap::Truncated { .. } => false,
     })
 }
 

@@ -98,6 +98,9 @@ impl Prober {
             Err(FactsError::Unrecognized | FactsError::Budget) => {
                 ffprobe::facts(&self.probes, &self.options.ffprobe, file, size).await?
             }
+            Err(FactsError::Times { container, what }) => {
+                return Err(NotMedia::Damaged { container, what }.into());
+            }
             Err(FactsError::Broken { container, what }) => {
                 match ffprobe::facts(&self.probes, &self.options.ffprobe, file, size).await {
                     Ok(facts) if has_something_to_play(&facts) => facts,

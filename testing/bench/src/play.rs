@@ -308,7 +308,7 @@ fn read_natively(file: &Path) -> Result<bool, BenchError> {
             Gap::Keyframes { .. } => {
                 complete &= scan_keyframes(&mut reader, &facts, &limits, &mut |_| {}).is_ok();
             }
-            Gap::Truncated { .. } => {}
+            Gap::Truncated { .. } | Gap::Times { .. } => {}
             Gap::Duration | Gap::CodecConfig { .. } => complete = false,
         }
     }

@@ -39,6 +39,13 @@ fn broken(what: &'static str) -> FactsError {
     }
 }
 
+fn impossible_times() -> FactsError {
+    FactsError::Times {
+        container: Container::Mp4,
+        what: "the index gives its samples times that do not fit the film's length",
+    }
+}
+
 /// Reads the facts of a file whose first box has been recognised.
 pub(crate) fn read(source: &mut Source<'_>) -> Result<Facts, FactsError> {
     let size = source.len();
@@ -145,6 +152,8 @@ enum Part<'a> {
     Track(Box<Track<'a>>),
     /// A track that could not be read keeps its index.
     Unreadable,
+    /// So does one that gives its samples times that no film has.
+    Damaged,
     Cover(&'a [u8]),
 }
 
@@ -165,10 +174,17 @@ impl<'a> Movie<'a> {
             .and_then(|(version, _, rest)| be32(rest, if version == 1 { 16 } else { 8 }))
             .filter(|t| *t > 0)
             .ok_or_else(|| broken("no movie header"))?;
+        let length = boxes.body(b"mvhd").and_then(movie_length).unwrap_or(0);
         let mut parts = Vec::new();
         for (kind, body) in boxes.clone() {
             match &kind {
                 b"trak" => parts.push(match Track::parse(body, timescale) {
+                    Some(track) if track.has_impossible_times(length, timescale) => {
+                        if matches!(track.entry.kind, StreamKind::Video(_)) {
+                            return Err(impossible_times());
+                        }
+                        Part::Damaged
+                    }
                     Some(track) => Part::Track(Box::new(track)),
                     None => Part::Unreadable,
                 }),
@@ -178,7 +194,12 @@ impl<'a> Movie<'a> {
         }
         parts.truncate(MAX_STREAMS);
         if !parts.iter().any(|p| matches!(p, Part::Track(_))) {
-            return Err(broken("no track"));
+            let damaged = parts.iter().any(|p| matches!(p, Part::Damaged));
+            return Err(if damaged {
+                impossible_times()
+            } else {
+                broken("no track")
+            });
         }
         let mehd = boxes
             .body(b"mvex")
@@ -246,6 +267,10 @@ impl<'a> Movie<'a> {
                         gaps.push(Gap::CodecConfig { index });
                     }
                     self.stream(index, track)
+                }
+                Part::Damaged => {
+                    gaps.push(Gap::Times { index });
+                    plain(index, Codec::Other("damaged".into()), StreamKind::Data)
                 }
                 Part::Unreadable => plain(index, Codec::Other("unknown".into()), StreamKind::Data),
                 Part::Cover(data) => cover(index, data),
@@ -350,6 +375,15 @@ impl<'a> Movie<'a> {
             return Err("the index marks no sample as a keyframe");
         }
         Ok(times)
+    }
+}
+
+/// The length of the whole film in its own timescale, from a movie header.
+fn movie_length(mvhd: &[u8]) -> Option<u64> {
+    let (version, _, rest) = full(mvhd)?;
+    match version {
+        1 => be64(rest, 20).filter(|length| *length < u64::MAX),
+        _ => be32(rest, 12).filter(|length| *length < u32::MAX).map(u64::from),
     }
 }
 

@@ -4,13 +4,15 @@ use super::boxes::{Boxes, Kind, Table, full};
 use super::edits::{self, Edit, Sample};
 use super::entry::{self, Entry};
 use crate::bits::{be16, be32, be64};
-use crate::facts::{Rational, Rotation};
+use crate::facts::{Rational, Rotation, StreamKind};
 use crate::picture::ratio;
 
 /// More samples than any film has; a track that claims more gets no keyframe list.
 const MAX_SAMPLES: u64 = 2 << 20;
 /// Longest text kept of a title, in bytes.
 const TITLE: usize = 512;
+/// How much longer than twice its claim a track may be, in seconds.
+const MINUTE: u64 = 60;
 /// More edits than any editor writes.
 const MAX_EDITS: usize = 4096;
 
@@ -132,6 +134,39 @@ impl<'a> Track<'a> {
             start: i64::from(offset),
             duration: media,
         })
+    }
+
+    /// Whether picture or sound has times that no film has: far beyond every length that the file claims for it, or
+    /// pictures that are all shown at once. `movie` is the length of the whole film in `timescale`, zero where it
+    /// says none.
+    ///
+    /// FFmpeg believes such an index, and makes a film of one picture of it or ends amid a frame. Lengths are often a
+    /// little wrong, and some writers give a track's in the movie's timescale.
+    pub(super) fn has_impossible_times(&self, movie: u64, timescale: u32) -> bool {
+        let video = match &self.entry.kind {
+            StreamKind::Video(_) => true,
+            StreamKind::Audio(_) => false,
+            _ => return false,
+        };
+        let own = Some(self.media_duration).filter(|length| *length < u64::MAX);
+        let movie = rescale(movie, self.timescale, timescale);
+        let claimed = own.unwrap_or(0).max(u64::try_from(movie).unwrap_or(0));
+        if self.sample_count() < 2 || self.tables.durations.is_empty() || claimed == 0 {
+            return false;
+        }
+        let (mut left, mut sum, mut last) = (self.sample_count(), 0_u64, 0);
+        for [count, delta] in self.tables.durations.iter() {
+            let count = u64::from(count).min(left);
+            left -= count;
+            last = u64::from(delta);
+            sum = sum.saturating_add(count * last);
+        }
+        // The last run goes on for ever.
+        sum = sum.saturating_add(left.saturating_mul(last));
+        let most = claimed
+            .saturating_mul(2)
+            .saturating_add(MINUTE * u64::from(self.timescale));
+        sum > most || video && sum == 0
     }
 
     /// Keyframe times of the progressive part, or why there is no complete list.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ether_media::{Container, FactsSource, Gap};
 use ether_types::{Clock, ManualClock, Timestamp};
 
-use super::{House, house, house_with, named, open, real_files};
+use super::{House, clips, house, house_with, named, open, real_files};
 use crate::{NotMedia, ProbeError, ProberOptions};
 
 fn file(dir: &Path, name: &str, content: &[u8]) -> Arc<std::fs::File> {
@@ -52,6 +52,49 @@ async fn what_is_not_media_says_why() {
             other => panic!("{name}: {other:?}"),
         }
     }
+    house.processes.shutdown().await;
+}
+
+/// The film `whole` with `value` in the first row of the times of track `track`: in its count, or in its length.
+fn with_times(whole: &[u8], track: usize, of_length: bool, value: u32) -> Vec<u8> {
+    let mut bytes = whole.to_vec();
+    let names = whole.windows(4).enumerate().filter(|(_, name)| name == b"stts");
+    let table = names.map(|(at, _)| at).nth(track).unwrap();
+    let at = table + if of_length { 16 } else { 12 };
+    bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
+    bytes
+}
+
+/// FFmpeg believes whatever an index says, and would make a film of a single picture of such a one.
+#[tokio::test]
+async fn an_index_whose_times_no_film_has_is_damage_and_said_so() {
+    let Some(path) = named(&clips(), "upright.mp4") else {
+        return;
+    };
+    let house = house();
+    let dir = tempfile::tempdir().unwrap();
+    let whole = std::fs::read(path).unwrap();
+    let facts = async |bytes: &[u8]| house.prober.facts(file(dir.path(), "film.mp4", bytes)).await;
+    let right = facts(&whole).await.unwrap();
+    assert_eq!(right.gaps, []);
+
+    for length in [0, 0xffff, 0x7fff_ffff, 0x8000_0000, u32::MAX] {
+        let found = facts(&with_times(&whole, 0, true, length)).await;
+        assert!(
+            matches!(found, Err(ProbeError::NotMedia(NotMedia::Damaged { .. }))),
+            "pictures of {length}: {found:?}"
+        );
+    }
+    // No more pictures than there are, whatever is counted; one that is missing is as long as the last.
+    for count in [1, 0x7fff_ffff, u32::MAX] {
+        let found = facts(&with_times(&whole, 0, false, count)).await.unwrap();
+        assert_eq!((found.duration, found.gaps), (right.duration, vec![]), "{count}");
+    }
+    // The picture can be watched without its sound.
+    let found = facts(&with_times(&whole, 1, true, 0x7fff_ffff)).await.unwrap();
+    assert_eq!(found.gaps, [Gap::Times { index: 1 }]);
+    assert!(found.main_audio().is_none());
+    assert_eq!(found.main_video(), right.main_video());
     house.processes.shutdown().await;
 }
 
