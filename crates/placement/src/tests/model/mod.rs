@@ -17,9 +17,14 @@ mod invariants;
 mod replay;
 mod system;
 
+use std::sync::Arc;
+
+use ether_testkit::postgres::{Durability, Server};
+
 use crate::tests::model::also::Also;
 use crate::tests::model::broken::Broken;
 use crate::tests::model::explore::explore;
+use crate::tests::model::replay::replay_on;
 use crate::tests::model::system::Bounds;
 
 /// One exploration each: reuse of sessions through two generations, a worker that crashes, and whatever else may
@@ -69,20 +74,50 @@ fn soak() -> bool {
     std::env::var_os("ETHER_SOAK").is_some()
 }
 
-#[test]
-fn every_reachable_state_keeps_the_invariants() {
-    for bounds in bounds() {
+/// Explores everything with `also`, and does again on PostgreSQL what was found.
+async fn explored_and_replayed(also: Also) {
+    let server = Server::start(15, Durability::Fast).map(Arc::new);
+    for bounds in bounds().into_iter().filter(|bounds| bounds.also == also) {
         let found = explore(&bounds, Broken::Nothing);
         println!(
             "{bounds:?}: {} states, {} transitions",
             found.states, found.transitions
         );
-        if let Some((why, trace)) = found.violation {
+        if let Some((why, trace)) = &found.violation {
             panic!("{why}\n{trace:#?}");
         }
         // The bounds are worth something only while sessions, workers and reuse fit into them.
         assert!(found.states > 500, "only {} states", found.states);
+        if let Some(server) = &server {
+            replay_on(server, &bounds, &found).await;
+        }
     }
+}
+
+macro_rules! explorations {
+    ($($name:ident: $also:ident),* $(,)?) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                explored_and_replayed(Also::$also).await;
+            }
+        )*
+
+        #[test]
+        fn every_exploration_has_its_test() {
+            let tested = [$(Also::$also),*];
+            assert!(bounds().iter().all(|bounds| tested.contains(&bounds.also)));
+        }
+    };
+}
+
+explorations! {
+    every_reachable_state_keeps_the_invariants: Nothing,
+    every_reachable_state_with_evidence: Evidence,
+    every_reachable_state_with_pools_that_change: Pools,
+    every_reachable_state_under_a_ceiling: Ceiling,
+    every_reachable_state_where_the_clock_goes_back: Back,
+    every_reachable_state_where_a_step_of_the_clock_goes_by: Within,
 }
 
 #[test]

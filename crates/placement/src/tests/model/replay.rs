@@ -3,44 +3,36 @@
 use std::sync::Arc;
 
 use ether_store::{Sql, StoreError, Value};
-use ether_testkit::postgres::{Durability, Server};
+use ether_testkit::postgres::Server;
 
 use crate::command::Command;
 use crate::ledger::Ledger;
 use crate::options::Options;
 use crate::outcome::Outcome;
 use crate::tests::model::broken::Broken;
-use crate::tests::model::explore::explore;
+use crate::tests::model::explore::Found;
+use crate::tests::model::soak;
 use crate::tests::model::system::{Bounds, Step, System};
-use crate::tests::model::{bounds, soak};
 use crate::tests::world::{LONG, Place, START, World, boot, node, options, session};
 
 /// The model is only worth what the real thing shares with it: the same steps on PostgreSQL give the same
 /// answers, one by one and grouped into transactions.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn traces_replayed_on_postgres_give_the_same_answers() {
-    let Some(server) = Server::start(15, Durability::Fast) else {
-        return;
-    };
-    let place = Place::Postgres(Arc::new(server));
+pub(super) async fn replay_on(server: &Arc<Server>, bounds: &Bounds, found: &Found) {
     let wanted = if soak() { 1_500 } else { 60 };
-    for bounds in bounds() {
-        let found = explore(&bounds, Broken::Nothing);
-        let mut stage = Stage::set(&place, &bounds).await;
-        // The states that were found last have the longest traces.
-        let states = (found.states / 2..found.states).step_by((found.states / 2 / wanted).max(1));
-        for (number, state) in states.enumerate() {
-            stage
-                .replay(&bounds, &found.trace(state), number % 2 == 1, number)
-                .await;
-        }
-        println!("{bounds:?}: {:?}", stage.played);
-        stage.world.audit().await;
-        let played = &stage.played;
-        assert!(played.traces >= wanted.min(found.states / 2) && played.asked > played.traces);
-        assert_eq!(bounds.also.has_glimpses(), played.glimpses > 0);
-        assert_eq!(bounds.also.has_restarts(), played.restarts > 0);
+    let mut stage = Stage::set(&Place::Postgres(Arc::clone(server)), bounds).await;
+    // The states that were found last have the longest traces.
+    let states = (found.states / 2..found.states).step_by((found.states / 2 / wanted).max(1));
+    for (number, state) in states.enumerate() {
+        stage
+            .replay(bounds, &found.trace(state), number % 2 == 1, number)
+            .await;
     }
+    println!("{:?}", stage.played);
+    stage.world.audit().await;
+    let played = &stage.played;
+    assert!(played.traces >= wanted.min(found.states / 2) && played.asked > played.traces);
+    assert_eq!(bounds.also.has_glimpses(), played.glimpses > 0);
+    assert_eq!(bounds.also.has_restarts(), played.restarts > 0);
 }
 
 /// What was replayed.
