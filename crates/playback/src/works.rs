@@ -229,3 +229,6 @@ impl Book {
         self.entries.retain(other);
     }
 }
+
+#[cfg(test)]
+mod tests;
