@@ -32,17 +32,20 @@ pub(crate) struct Film {
 
 impl Film {
     pub(crate) fn open(path: PathBuf) -> Self {
+        Self::try_open(path).unwrap()
+    }
+
+    /// The film, if a native reader makes anything of it.
+    pub(crate) fn try_open(path: PathBuf) -> Result<Self, ether_media::FactsError> {
         let mut reader = FileReader::new(std::fs::File::open(&path).unwrap().into()).unwrap();
-        let mut facts = read_facts(&mut reader, &Limits::default()).unwrap();
+        let mut facts = read_facts(&mut reader, &Limits::default())?;
         if facts.keyframes.is_none() && facts.main_video().is_some() {
             let mut progress = |_| {};
             let index = ether_media::scan_keyframes(&mut reader, &facts, &Limits::default(), &mut progress);
             facts.keyframes = index.ok();
         }
-        Self {
-            path,
-            facts: Arc::new(facts),
-        }
+        let facts = Arc::new(facts);
+        Ok(Self { path, facts })
     }
 
     pub(crate) fn clip(name: &str) -> Self {
@@ -77,24 +80,28 @@ impl Film {
     }
 
     /// Start and length of the picture, or of the sound where there is none.
-    fn span(&self) -> (Ticks, Ticks) {
-        let stream = self.facts.main_video().or(self.facts.main_audio()).unwrap();
+    fn span(&self) -> Option<(Ticks, Ticks)> {
+        let stream = self.facts.main_video().or(self.facts.main_audio())?;
         let start = stream.start.unwrap_or(self.facts.start);
         let length = stream
             .duration
-            .or(self.facts.duration.map(|d| d + self.facts.start - start))
-            .unwrap();
-        (start, length)
+            .or(self.facts.duration.map(|d| d + self.facts.start - start))?;
+        Some((start, length))
     }
 
     pub(crate) fn request(&self, make: Make) -> Request {
-        let (origin, length) = self.span();
+        self.try_request(make).unwrap()
+    }
+
+    /// The request, if the film's facts are enough for one.
+    pub(crate) fn try_request(&self, make: Make) -> Option<Request> {
+        let (origin, length) = self.span()?;
         let video = self.facts.main_video();
         let rate = video.and_then(|v| v.video()).and_then(|v| v.frame_rate);
         let target = Ticks(make.target * Ticks::HZ);
         let copied = make.copy_video && video.is_some();
         let timeline = if copied {
-            let index = self.facts.keyframes.as_ref().expect("a complete index");
+            let index = self.facts.keyframes.as_ref()?;
             Timeline::keyframes(origin, length, target, &index.times)
         } else {
             Timeline::grid(origin, length, target, rate)
@@ -124,12 +131,12 @@ impl Film {
             sample_rate: 48_000,
             bit_rate: 128_000,
         };
-        Request {
+        Some(Request {
             facts: self.facts.clone(),
             protocol: Protocol::Hls {
                 container: make.container,
             },
-            timeline: Arc::new(timeline.unwrap().with_sound_from(sound)),
+            timeline: Arc::new(timeline.ok()?.with_sound_from(sound)),
             video: video.map(|v| VideoTrack {
                 stream: v.index,
                 action: if copied {
@@ -147,7 +154,7 @@ impl Film {
                 },
             })),
             subtitle: None,
-        }
+        })
     }
 }
 
