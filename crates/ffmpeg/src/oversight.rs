@@ -2,6 +2,9 @@
 //! give nothing away, when it counts as stalled, and what its end means.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -79,7 +82,7 @@ pub(crate) async fn failure(
     match check_revision(path, promised).await {
         Err(ended) => ended,
         Ok(()) if stalled => Ended::Stalled,
-        Ok(()) if lost_source(lines) => Ended::SourceLost,
+        Ok(()) if source_lost(lines, path).await => Ended::SourceLost,
         Ok(()) => Ended::Failed {
             status: evidence.status().code(),
             signal: evidence.status().signal(),
@@ -99,9 +102,31 @@ const UNREADABLE: [&str; 8] = [
     "Host is down",
 ];
 
+/// Whether a run ended because its source cannot be read, by its last words or because the system does not give the
+/// file's ends: a demuxer that looks there for an index finds none, and says no more than that.
+pub(crate) async fn source_lost(lines: &[String], path: &Path) -> bool {
+    if said_lost(lines) {
+        return true;
+    }
+    let path = path.to_owned();
+    let look = move || File::open(path).and_then(|file| ends(&file, file.metadata()?.len()));
+    // Whether it is there at all is another's question.
+    let looked = tokio::task::spawn_blocking(look).await;
+    matches!(looked, Ok(Err(error)) if error.kind() != ErrorKind::NotFound)
+}
+
+/// Reads the first and the last bytes of a file of `len`.
+fn ends(file: &File, len: u64) -> std::io::Result<()> {
+    let mut bytes = [0; 4_096];
+    let last = len.saturating_sub(bytes.len() as u64);
+    file.read_at(&mut bytes, 0)?;
+    file.read_at(&mut bytes, last)?;
+    Ok(())
+}
+
 /// Whether FFmpeg's last words are that the source could not be read. It takes that for the source's end, makes what
 /// it has, and exits as after a whole film: only the words tell the two apart.
-pub(crate) fn lost_source(lines: &[String]) -> bool {
+fn said_lost(lines: &[String]) -> bool {
     lines.iter().any(|line| {
         // Of a device or an output it may say the same.
         let of_source = line.contains("<source>: ")
@@ -272,8 +297,16 @@ mod tests {
             ),
             ("pipe:1: Input/output error", false),
         ] {
-            assert_eq!(lost_source(&[line.to_owned()]), lost, "{line}");
+            assert_eq!(said_lost(&[line.to_owned()]), lost, "{line}");
         }
+    }
+
+    /// The system's own example of a file that is there and gives an error wherever it is read.
+    #[tokio::test]
+    async fn a_file_that_the_system_does_not_give_is_lost_without_words() {
+        assert!(source_lost(&[], Path::new("/proc/self/mem")).await);
+        assert!(!source_lost(&[], Path::new("/proc/self/stat")).await);
+        assert!(!source_lost(&[], Path::new("/proc/self/nothing")).await);
     }
 
     #[test]

@@ -469,12 +469,12 @@ impl Supervisor {
             return Ended::Stopped;
         }
         let (evidence, lines) = self.prove_gone(child, tap).await;
+        let Input::File { path, revision } = &self.input;
         if !evidence.status().success() {
-            let Input::File { path, revision } = &self.input;
             let stalled = vigil.stalled() || vigil_of_exit.stalled();
             return oversight::failure(&evidence, &lines, stalled, path, *revision).await;
         }
-        if oversight::lost_source(&lines) {
+        if oversight::source_lost(&lines, path).await {
             return Ended::SourceLost;
         }
         self.outcome(end, stream)

@@ -233,16 +233,18 @@ impl Supervisor {
         let evidence = run.child.retired().await;
         self.note(&run, &evidence);
         let lines = run.child.stderr_lines();
+        let Input::File { path, revision } = &self.input;
         let ended = match end {
-            // The segments that are open then lack what could not be read: they are not finished.
-            ReaderEnd::EndOfPipe(_) if evidence.status().success() && oversight::lost_source(&lines) => {
-                Ended::SourceLost
+            ReaderEnd::EndOfPipe(remainder) if evidence.status().success() => {
+                // The segments that are open then lack what could not be read: they are not finished.
+                match oversight::source_lost(&lines, path).await {
+                    true => Ended::SourceLost,
+                    false => complete(remainder).await,
+                }
             }
-            ReaderEnd::EndOfPipe(remainder) if evidence.status().success() => complete(remainder).await,
             ReaderEnd::EndOfPipe(_) | ReaderEnd::Failed(Ended::Unreadable)
                 if !evidence.status().success() =>
             {
-                let Input::File { path, revision } = &self.input;
                 oversight::failure(&evidence, &lines, run.vigil.stalled(), path, *revision).await
             }
             ReaderEnd::EndOfPipe(_) => Ended::Unreadable,

@@ -225,6 +225,8 @@ fn same(a: &Arc<Facts>, b: &Arc<Facts>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use ether_types::Timestamp;
+
     use super::*;
     use crate::tests::film::Film;
 
@@ -286,6 +288,35 @@ mod tests {
         record.begin_trial(CARD, CODEC);
         record.tried(CARD, CODEC, &Verdict::Full, at(1));
         assert_eq!(record.trouble(&other, at(2))[0].why, Rejection::Full);
-        assert!(record.trouble(&other, at(1).saturating_add(FULL_FOR)).is_empty());
+        let free = at(1).saturating_add(FULL_FOR);
+        assert!(record.trouble(&other, free).is_empty());
+        assert_eq!(record.due(CODEC, free), [CARD]);
+    }
+
+    #[test]
+    fn whatever_the_start_did_not_prove_is_tried_again() {
+        let soon = at(0).saturating_add(FULL_FOR);
+        let later = at(0).saturating_add(FAILURE_STANDS);
+        let said = "no driver".to_owned();
+        for (verdict, due) in [
+            (Verdict::Works, None),
+            (Verdict::Full, Some(soon)),
+            (Verdict::Failed { said }, Some(later)),
+            (Verdict::OtherConfiguration, Some(later)),
+            (Verdict::Unknown, Some(later)),
+        ] {
+            let trial = Trial {
+                device: CARD,
+                codec: CODEC,
+                verdict,
+                tried_at: Timestamp::from_micros(0),
+            };
+            let record = Record::begin(std::slice::from_ref(&trial), at(0));
+            assert_eq!(record.due(CODEC, at(29)), [], "{trial:?}");
+            let then = due.map(|due| record.due(CODEC, due));
+            assert_eq!(then, due.map(|_| vec![CARD]), "{trial:?}");
+            let ever = record.due(CODEC, at(1_000_000)).is_empty();
+            assert_eq!(ever, due.is_none(), "{trial:?}");
+        }
     }
 }

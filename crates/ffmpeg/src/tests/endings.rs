@@ -9,6 +9,7 @@ use ether_media::Ticks;
 use super::film::{
     COPY, ENCODE, Film, INIT, Make, Shape, Studio, clip, fetch, ffmpegs_reading, script, segment,
 };
+use super::screening::tool;
 
 const ROOMY: u64 = 512 << 20;
 
@@ -453,12 +454,16 @@ async fn on_a_bad_disk(dir: &std::path::Path, bad_from: u64) -> std::path::PathB
 /// cannot be read, what came before it is whole, and once it can be read the rest is there.
 #[tokio::test]
 async fn a_disk_that_fails_is_not_the_end_of_the_film() {
-    for (name, make) in [
-        ("ntsc.mkv", COPY),
-        ("ntsc.mkv", ENCODE),
-        ("interlaced.ts", ENCODE),
+    let films = tempfile::tempdir().unwrap();
+    let avi = avi(films.path()).await;
+    for (film, make, least) in [
+        (Film::clip("ntsc.mkv"), COPY, 2),
+        (Film::clip("ntsc.mkv"), ENCODE, 2),
+        (Film::clip("interlaced.ts"), ENCODE, 2),
+        // Without the index at its end FFmpeg reads next to nothing of it.
+        (avi, ENCODE, 0),
     ] {
-        let film = Film::clip(name);
+        let name = film.path.display().to_string();
         let dir = tempfile::tempdir().unwrap();
         let bad_from = std::fs::metadata(&film.path).unwrap().size() / 4;
         let program = on_a_bad_disk(dir.path(), bad_from).await;
@@ -475,7 +480,7 @@ async fn a_disk_that_fails_is_not_the_end_of_the_film() {
             ended: Ended::SourceLost,
         };
         assert_eq!(lost, expected, "{name}");
-        assert!(number > 1, "{name}: what could be read was served");
+        assert!(number >= least, "{name}: what could be read was served");
         assert_eq!(execution.observe().ended, Some(Ended::SourceLost));
         std::fs::remove_file(dir.path().join("bad")).unwrap();
         let mended = fetch(&*execution, segment(number)).await.unwrap();
@@ -486,6 +491,31 @@ async fn a_disk_that_fails_is_not_the_end_of_the_film() {
         assert_eq!(fetch(&*whole, segment(number)).await.unwrap().len(), mended.len());
         sound.close(whole).await;
     }
+}
+
+/// A film in AVI, which has no native reader: its facts are those of the same film in Matroska.
+async fn avi(dir: &std::path::Path) -> Film {
+    let studio = Studio::open().await;
+    let path = dir.join("film.avi");
+    let clip = clip("short-audio.mkv");
+    let args = "-v error -i".split(' ').chain([clip.to_str().unwrap()]);
+    let args = args.chain("-map 0:v -t 30 -c:v mpeg4 -q:v 5".split(' '));
+    tool(
+        &studio,
+        "ffmpeg",
+        &args.chain([path.to_str().unwrap()]).collect::<Vec<_>>(),
+    )
+    .await;
+    let mut film = Film::clip("short-audio.mkv");
+    let facts = std::sync::Arc::make_mut(&mut film.facts);
+    facts.streams.retain(|stream| stream.video().is_some());
+    facts.container = ether_media::Container::Other("avi".to_owned());
+    facts.keyframes = None;
+    for stream in &mut facts.streams {
+        (stream.index, stream.duration) = (0, Some(Ticks(30 * Ticks::HZ)));
+    }
+    studio.shut().await;
+    Film { path, ..film }
 }
 
 #[tokio::test]
