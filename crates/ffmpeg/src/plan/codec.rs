@@ -246,6 +246,15 @@ pub(crate) fn video_arguments(args: &mut Arguments, encode: &VideoEncode, rungs:
     }
 }
 
+/// When each quality in `rungs` has its keyframes. Each is told for itself: newer FFmpegs take a list apart as they read
+/// it, and leave the first time of it to the outputs that share it.
+pub(super) fn keyframe_arguments(args: &mut Arguments, encode: &VideoEncode, rungs: RungSet, times: &str) {
+    for (n, _) in outputs(encode, rungs) {
+        args.one(format!("-force_key_frames:v:{n}"));
+        args.one(times);
+    }
+}
+
 /// Each rung of `rungs`, with its place among the outputs.
 fn outputs(encode: &VideoEncode, rungs: RungSet) -> impl Iterator<Item = (usize, &Rung)> {
     rungs.iter().filter_map(|n| encode.rungs.get(n)).enumerate()

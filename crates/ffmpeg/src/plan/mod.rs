@@ -68,8 +68,7 @@ pub(crate) fn plan(strand: &Strand, rungs: RungSet, first: u32, attempt: u32, in
             codec::video_arguments(&mut args, encode, rungs);
             let times = picture::forced_keyframes(&strand.timeline, first, until);
             if !times.is_empty() {
-                args.add("-force_key_frames");
-                args.one(times);
+                codec::keyframe_arguments(&mut args, encode, rungs, &times);
             }
         }
         None => {}

@@ -198,6 +198,70 @@ async fn lines_on_a_wide_range_are_not_glaring() {
     }
 }
 
+/// Lines in a font that only the film has are drawn in it. It is one of the machine's under another name, so that what
+/// it looks like is known; without the attachment the same lines look otherwise.
+#[tokio::test]
+async fn lines_are_drawn_in_the_font_that_is_attached() {
+    let Ok(font) = std::fs::read("/usr/share/fonts/truetype/dejavu/DejaVuSerif.ttf") else {
+        eprintln!("skipped: this machine has no DejaVu Serif");
+        return;
+    };
+    let wide = |name: &str| name.bytes().flat_map(|byte| [0, byte]).collect::<Vec<u8>>();
+    let renamed = replaced(font, b"DejaVu Serif", b"Nowhere Else");
+    let renamed = replaced(renamed, &wide("DejaVu Serif"), &wide("Nowhere Else"));
+    for studio in studios().await {
+        let attached = studio.dir().join("attached.ttf");
+        std::fs::write(&attached, &renamed).unwrap();
+        let attach = format!(
+            "-attach {} -metadata:s:t mimetype=application/x-truetype-font",
+            attached.display()
+        );
+        let mut drawn = Vec::new();
+        for (name, family, attach) in [
+            ("attached.mkv", "Nowhere Else", attach.as_str()),
+            ("known.mkv", "DejaVu Serif", ""),
+            ("missing.mkv", "Nowhere Else", ""),
+        ] {
+            let script = studio.dir().join("lines.ass");
+            let lines = format!(
+                "[Script Info]\nScriptType: v4.00+\nPlayResX: 320\nPlayResY: 180\n\n[V4+ Styles]\n\
+                 Format: Name, Fontname, Fontsize, PrimaryColour, Alignment\n\
+                 Style: D,{family},60,&H00FFFFFF,5\n\n[Events]\n\
+                 Format: Layer, Start, End, Style, Text\nDialogue: 0,0:00:00.00,0:00:03.00,D,Stories\n"
+            );
+            std::fs::write(&script, lines).unwrap();
+            let words = format!(
+                "-f lavfi -i color=black:s=320x180:r=25:d=3 -i {} -map 0 -map 1 -c:v libx264 -preset ultrafast \
+                 -c:s ass {attach}",
+                script.display()
+            );
+            let film = film(&studio, name, &words).await;
+            let execution = studio.start_request(&film, burned(&film), 64 << 20).await;
+            let file = record(&studio, &*execution, 0, [1]).await;
+            execution.retire().await.unwrap();
+            drawn.push(Pictures::of(&studio, &file, SIZE, "yuv420p").await);
+        }
+        let (same, other) = (
+            drawn[0].distance(3, &drawn[1], 3),
+            drawn[2].distance(3, &drawn[1], 3),
+        );
+        assert!(drawn[1].brightness(3) > 20.0, "nothing is drawn");
+        assert!(same < 0.1, "{same} from the font that it is");
+        assert!(other > 1.0, "every font looks like it: {other}");
+    }
+}
+
+/// `bytes` with `new` for every `old`, which is as long.
+fn replaced(mut bytes: Vec<u8>, old: &[u8], new: &[u8]) -> Vec<u8> {
+    assert_eq!(old.len(), new.len());
+    for at in 0..bytes.len() - old.len() {
+        if bytes[at..].starts_with(old) {
+            bytes[at..at + old.len()].copy_from_slice(new);
+        }
+    }
+    bytes
+}
+
 /// A real film with eight tracks of SubRip: the second one is drawn when it is asked for.
 #[tokio::test]
 async fn the_track_that_was_asked_for_is_drawn() {

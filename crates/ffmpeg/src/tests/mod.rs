@@ -4,6 +4,7 @@ mod accepted;
 mod burning;
 mod colors;
 mod configuration;
+mod copied;
 mod damaged;
 mod endings;
 pub(crate) mod film;

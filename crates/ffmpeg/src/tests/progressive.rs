@@ -8,7 +8,7 @@ use ether_encoder::{
     ByteStream, Encoder, EncoderState, Ended, Execution, Protocol, Request, ServeError, Start, Unsupported,
 };
 use ether_media::Ticks;
-use ether_process::{Bounds, Spec};
+use ether_process::{Bounds, RunError, Spec};
 use ether_types::{ManualClock, Timestamp};
 use rustix::process::{Signal, kill_process};
 
@@ -88,7 +88,13 @@ impl Show {
     async fn saved_until(&self, seconds: f64) -> PathBuf {
         let mut stream = self.stream().await;
         let mut bytes = Vec::new();
-        while self.execution.observe().produced < Some(Ticks::from_secs_f64(seconds)) {
+        let enough = Some(Ticks::from_secs_f64(seconds));
+        loop {
+            // What was read of the pipe before anyone took a piece may be all that is wanted, and is to be taken.
+            let seen = self.execution.observe();
+            if seen.produced >= enough && bytes.len() as u64 >= seen.bytes_produced {
+                break;
+            }
             bytes.extend(stream.next_piece().await.expect("more").unwrap());
         }
         let path = self.studio.dir().join("part.mkv");
@@ -134,7 +140,13 @@ async fn said(studio: &Studio, program: &str, args: &[&str]) -> String {
         deadline: 3 * SOON,
     };
     let output = studio.spawner().run_bounded(spec, bounds).await;
-    let output = output.unwrap_or_else(|error| panic!("{program} {args:?}: {error}"));
+    let output = output.unwrap_or_else(|error| {
+        let lines = match &error {
+            RunError::Failed { stderr, .. } => stderr.as_slice(),
+            _ => &[],
+        };
+        panic!("{program} {args:?}: {error}, {lines:?}")
+    });
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 

@@ -238,7 +238,7 @@ async fn subtitles_are_drawn_alike_from_anywhere() {
 /// Cases 8, 9 and 18 at every seam, and a picture that is turned and mirrored besides.
 #[tokio::test]
 async fn shapes_are_made_alike_from_anywhere() {
-    for studio in turn(1).await {
+    for studio in turn(0).await {
         let words = format!("-i {} -c copy -t 5", super::film::clip("rotated.mp4").display());
         let turned = film(&studio, "turned.mp4", &words).await;
         let mut mirrored = Film::open(turned.path.clone());
@@ -269,7 +269,7 @@ async fn shapes_are_made_alike_from_anywhere() {
 /// Qualities and sounds apart, sound alone, either of picture and sound copied, and encoders that describe themselves.
 #[tokio::test]
 async fn everything_apart_is_made_alike_from_anywhere() {
-    for studio in turn(0).await {
+    for studio in turn(1).await {
         let sounds = "-f lavfi -i aevalsrc=0.1*sin(2000*t)|0.1*sin(2600*t)|0.1*sin(900*t)|0|0.1*sin(700*t)|0:c=5.1:s=48000:d=5 \
                       -map 0:v -map 1:a -map 2:a";
         let plain = film(&studio, "plain.mkv", &format!("{MOVING} {sounds} {H264}")).await;
@@ -331,7 +331,7 @@ async fn transport_streams_are_made_alike_from_anywhere() {
 /// rate and its channels: an encode goes on as it began, and one that begins after the change is the same.
 #[tokio::test]
 async fn what_changes_on_the_way_is_made_alike_from_anywhere() {
-    for studio in turn(0).await {
+    for (n, studio) in studios().await.into_iter().enumerate() {
         let parts = [
             (
                 "before",
@@ -360,7 +360,11 @@ async fn what_changes_on_the_way_is_made_alike_from_anywhere() {
         let path = studio.dir().join("changing.ts");
         std::fs::write(&path, bytes).unwrap();
         let film = Film::open(path);
-        let request = small(&film, SIZE, |_| {});
+        let mut request = small(&film, SIZE, |_| {});
+        if n > 0 {
+            // FFmpeg 9 sets sound up to half a frame off its grid from there on.
+            request.audio.clear();
+        }
         let cases = [
             Case::new("changing", &film, request.clone()),
             Case::new("changing, apart", &film, as_dash(two_qualities(request))),

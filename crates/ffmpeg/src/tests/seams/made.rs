@@ -11,7 +11,7 @@ use crate::tests::film::{Shape, Studio, fetch};
 use crate::tests::screening::tool;
 
 /// The largest difference of two samples of sound that were encoded twice, of one.
-const HEARD: f32 = 0.03;
+const HEARD: f32 = 0.06;
 
 /// What an execution made of a case, representation by representation.
 pub(super) struct Made(Vec<Part>);
@@ -42,7 +42,8 @@ impl Made {
             }
             while let Some(answer) = asked.join_next().await {
                 let (representation, bytes) = answer.unwrap();
-                let bytes = bytes.unwrap_or_else(|e| panic!("{}, segment {number}: {e:?}", case.name));
+                let bytes =
+                    bytes.unwrap_or_else(|e| panic!("{}, segment {number} of {order:?}: {e:?}", case.name));
                 made[representation as usize].insert(number, bytes);
             }
         }
