@@ -2,13 +2,12 @@
 //! the work, and serving what is finished.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Bar, BenchError, Context, Report, alternate, pause, time};
+use crate::harness::{Bar, BenchError, Context, Report, alternate, time};
 use crate::machine::{ffmpeg_children, own_and_children_cpu, run_until_bytes, run_until_file};
+use crate::nginx::{Nginx, free_port};
 use crate::play::{CLIP, FIRST_SEGMENT, SEEK_SECONDS, folder_of, until_fetched, wait_for_no_ffmpeg};
 use crate::server::{Client, Playback, Server, data_dir};
 
@@ -301,7 +300,9 @@ fn serve(context: &Context, report: &mut Report, name: &str, clients: usize) -> 
         std::fs::write(&path, bytes).map_err(BenchError::io(path.display().to_string()))?;
         names.push(format!("/{n}.m4s"));
     }
-    let nginx = Nginx::start(context, &files)?;
+    let port = free_port()?;
+    let served = format!("server {{ listen 127.0.0.1:{port}; root {}; }}", files.display());
+    let nginx = Nginx::start(context, "nginx", port, &served, "/0.m4s")?;
     // One client alone asks more often, so that there is something to time.
     let rounds = if clients == 1 { ROUNDS * 8 } else { ROUNDS };
     let fetch_all = |client: &dyn Fn() -> Client, targets: &[String]| {
@@ -329,73 +330,9 @@ fn serve(context: &Context, report: &mut Report, name: &str, clients: usize) -> 
     let (ours, plain) = alternate(
         context.runs,
         || fetch_all(&|| server.another_client(), &segments),
-        || fetch_all(&|| Client::new(nginx.authority.clone()), &names),
+        || fetch_all(&|| Client::new(nginx.authority()), &names),
     )?;
     report.compare(name, "s", SERVE, &ours, &plain);
     drop(nginx);
     server.stop()
-}
-
-/// nginx with a folder of files, as it is usually set up for them. Dropping it ends it.
-struct Nginx {
-    process: Child,
-    authority: String,
-}
-
-impl Nginx {
-    fn start(context: &Context, files: &Path) -> Result<Self, BenchError> {
-        let dir = context.scratch("nginx")?;
-        let port = {
-            let free = std::net::TcpListener::bind("127.0.0.1:0").map_err(BenchError::io("a free port"))?;
-            free.local_addr().map_err(BenchError::io("a free port"))?.port()
-        };
-        let place = |name: &str| -> PathBuf { dir.join(name) };
-        let config = format!(
-            "daemon off; master_process on; worker_processes auto; pid {pid}; error_log {log};\n\
-             events {{ worker_connections 1024; }}\n\
-             http {{ access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000;\n\
-             client_body_temp_path {tmp}; proxy_temp_path {tmp}; fastcgi_temp_path {tmp}; uwsgi_temp_path {tmp};\n\
-             scgi_temp_path {tmp}; server {{ listen 127.0.0.1:{port}; root {root}; }} }}\n",
-            pid = place("pid").display(),
-            log = place("log").display(),
-            tmp = place("tmp").display(),
-            root = files.display(),
-        );
-        let path = place("nginx.conf");
-        std::fs::write(&path, config).map_err(BenchError::io(path.display().to_string()))?;
-        #[allow(
-            clippy::disallowed_methods,
-            reason = "plain tools are run by an outsider, not owned by ether"
-        )]
-        let process = Command::new("nginx")
-            .arg("-c")
-            .arg(&path)
-            .arg("-p")
-            .arg(&dir)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(BenchError::io("nginx"))?;
-        let nginx = Self {
-            process,
-            authority: format!("127.0.0.1:{port}"),
-        };
-        for _ in 0..200 {
-            if Client::new(nginx.authority.clone()).get("/0.m4s").is_ok() {
-                return Ok(nginx);
-            }
-            pause(20);
-        }
-        Err(BenchError::Other("nginx does not serve".into()))
-    }
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        // Its master ends its workers when it is asked to.
-        let pid = rustix::process::Pid::from_child(&self.process);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        let _ = self.process.wait();
-    }
 }

@@ -5,9 +5,11 @@
 //! rows to `target/bench/report.json`.
 
 mod encoder;
+mod execution;
 mod harness;
 mod ledger;
 mod machine;
+mod nginx;
 mod play;
 mod server;
 
@@ -57,6 +59,10 @@ const GROUPS: &[Group] = &[
     Group {
         name: "encoder",
         run: encoder::run,
+    },
+    Group {
+        name: "execution",
+        run: execution::run,
     },
     Group {
         name: "ledger",
