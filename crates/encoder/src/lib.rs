@@ -9,6 +9,7 @@ pub mod capabilities;
 pub mod choice;
 pub mod enhancement;
 pub mod freshness;
+pub mod gateway;
 pub mod media;
 pub mod observation;
 pub mod port;
@@ -19,6 +20,7 @@ pub use capabilities::{Capabilities, Offer, Unsupported, supports_request};
 pub use choice::{Choice, ChoiceReason, DeviceCounts, Rejection, Share};
 pub use enhancement::{EnhancementStatus, NotInert};
 pub use freshness::{Freshness, Moment, Received, Stale};
+pub use gateway::{Gateway, GatewayRead, NotAGateway, SourceFailure};
 pub use media::{ByteStream, Pieces, Served, ServedMedia};
 pub use observation::{EncoderState, Ended, Observation, Treatment, Work, offers_samples};
 pub use port::{

@@ -11,6 +11,7 @@ use ether_transfer::Revision;
 
 use crate::capabilities::{Capabilities, Unsupported};
 use crate::choice::{Choice, ChoiceReason, DeviceCounts, Share};
+use crate::gateway::Gateway;
 use crate::media::{ByteStream, Served};
 use crate::observation::{Ended, Observation};
 use crate::request::{Request, Resource};
@@ -82,6 +83,8 @@ pub enum Input {
         /// What its size, times and identity were when its facts were read.
         revision: Revision,
     },
+    /// A film of another node, behind a gateway of this one.
+    Gateway(Gateway),
 }
 
 /// The answer to a start: the responsibility first, the outcome second.

@@ -348,6 +348,14 @@ impl Inventory {
         self.judge(request)
     }
 
+    /// Whether a film can be read through a gateway instead of from a file.
+    ///
+    /// # Errors
+    /// What is missing, or not known.
+    pub(crate) fn reads_gateways(&self) -> Result<(), Unsupported> {
+        self.judge_needs(&Needs::of_gateway())
+    }
+
     /// What is missing before what is not known.
     fn judge(&self, request: &Request) -> Result<(), Unsupported> {
         let mut unknown = None;
@@ -399,7 +407,7 @@ fn find(program: &Path) -> Option<PathBuf> {
 
 /// A name that no file has, for command lines that are only looked at.
 pub(crate) fn nameless() -> &'static OsStr {
-    OsStr::new("source")
+    OsStr::new("file:source")
 }
 
 #[cfg(test)]

@@ -233,7 +233,9 @@ pub(crate) fn find(
         .iter()
         .find(|strand| strand.rung_of(representation).is_some())?;
     let rung = strand.rung_of(representation)?;
-    let Input::File { revision, .. } = input;
+    let Input::File { revision, .. } = input else {
+        return None;
+    };
     let key = Key::of(strand, rung, *revision, program)?;
     let piece = match number {
         None => Piece::Init { rung },

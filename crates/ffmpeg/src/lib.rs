@@ -16,6 +16,7 @@ pub mod inventory;
 mod kept;
 pub mod local;
 mod meter;
+mod origin;
 mod oversight;
 mod pipe;
 mod plan;

@@ -115,7 +115,9 @@ impl LocalEncoder {
     pub fn admits_remote(&self, request: &Request) -> Result<(), Unsupported> {
         ether_encoder::admits_remote(request, self.capabilities())?;
         self.supports(request)?;
-        self.tools.devices.inventory().admits_remote(request)
+        let inventory = self.tools.devices.inventory();
+        inventory.admits_remote(request)?;
+        inventory.reads_gateways()
     }
 
     /// An execution that needs no scratch.
@@ -144,11 +146,13 @@ impl LocalEncoder {
         while supervisors.try_join_next().is_some() {}
         for (strand, scratch) in strands.into_iter().zip(scratch) {
             let tag = ether_types::id::random_hex().map_err(|_| StartError::Uncertain)?;
-            let Input::File { revision, .. } = &start.input;
             let program = self.tools.devices.inventory().identity();
-            let keys = (0..strand.representations.len())
-                .map(|rung| Key::of(&strand, rung, *revision, program))
-                .collect();
+            let keys = (0..strand.representations.len()).map(|rung| match &start.input {
+                Input::File { revision, .. } => Key::of(&strand, rung, *revision, program),
+                // What was made of another node's film is made again when it is granted again (D20).
+                Input::Gateway(_) => None,
+            });
+            let keys = keys.collect();
             let kept = (self.keeper.clone(), keys);
             let store = Arc::new(Store::new(strand, scratch, kept, tag, start.first));
             let supervisor = Supervisor::new(
@@ -163,10 +167,8 @@ impl LocalEncoder {
         let text = match start.request.subtitle {
             None => None,
             Some(stream) => {
-                let Input::File { path, revision } = &start.input;
                 let film = Film {
-                    path: path.clone(),
-                    revision: *revision,
+                    input: start.input.clone(),
                     facts: start.request.facts.clone(),
                 };
                 let tag = ether_types::id::random_hex().map_err(|_| StartError::Uncertain)?;

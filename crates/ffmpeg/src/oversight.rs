@@ -10,13 +10,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ether_encoder::{Ended, Refusal, Revision, VideoEncode};
+use ether_encoder::{Ended, Input, Refusal, VideoEncode};
 use ether_media::Facts;
 use ether_process::{Activity, ExitEvidence, Spec};
 use ether_types::Monotonic;
 
 use crate::devices::{Devices, Fault};
-use crate::reader;
+use crate::origin::Origin;
 
 /// How often a run's progress is looked at.
 const LOOK: Duration = Duration::from_secs(5);
@@ -38,36 +38,12 @@ const SIGABRT: i32 = 6;
 const SIGBUS: i32 = 7;
 const SIGSEGV: i32 = 11;
 
-/// FFmpeg with `args`, its output in a pipe, and whatever it says without the name of the `source`.
-pub(crate) fn spec(program: &Path, args: &[OsString], source: &Path) -> Spec {
+/// FFmpeg with `args`, its output in a pipe, and whatever it says without the name of its source.
+pub(crate) fn spec(program: &Path, args: &[OsString], origin: &Origin) -> Spec {
     let mut spec = Spec::new(program);
     spec.args(args).stdout_pipe();
-    let (whole, name) = (
-        source.display().to_string(),
-        source.file_name().map(|n| n.to_string_lossy().into_owned()),
-    );
-    spec.redact(move |line| redacted(line, &whole, name.as_deref()));
+    spec.redact(origin.redactor());
     spec
-}
-
-/// A line of FFmpeg without the source's path and name. Filters show the file that they read with escapes of their
-/// own, so there the rest of the line goes.
-fn redacted(line: &str, path: &str, name: Option<&str>) -> String {
-    let mut line = line.replace(path, "<source>");
-    if let Some(name) = name {
-        line = line.replace(name, "<source>");
-    }
-    match line.split_once("filename=") {
-        Some((before, _)) => format!("{before}filename=<source>"),
-        None => line,
-    }
-}
-
-/// [`reader::check_revision`] off the async threads: a network mount may take its time.
-pub(crate) async fn check_revision(path: &Path, promised: Revision) -> Result<(), Ended> {
-    let path = path.to_owned();
-    let check = tokio::task::spawn_blocking(move || reader::check_revision(&path, promised));
-    check.await.unwrap_or(Err(Ended::SourceLost))
 }
 
 /// What the exit of a process that failed means: that of its source where this is the reason, by the file system or
@@ -76,17 +52,15 @@ pub(crate) async fn failure(
     evidence: &ExitEvidence,
     lines: &[String],
     stalled: bool,
-    path: &Path,
-    promised: Revision,
+    origin: &Origin,
 ) -> Ended {
-    match check_revision(path, promised).await {
+    match origin.check_apart().await {
         Err(ended) => ended,
         Ok(()) if stalled => Ended::Stalled,
-        Ok(()) if source_lost(lines, path).await => Ended::SourceLost,
-        Ok(()) => Ended::Failed {
+        Ok(()) => source_lost(lines, origin).await.unwrap_or(Ended::Failed {
             status: evidence.status().code(),
             signal: evidence.status().signal(),
-        },
+        }),
     }
 }
 
@@ -104,15 +78,24 @@ const UNREADABLE: [&str; 8] = [
 
 /// Whether a run ended because its source cannot be read, by its last words or because the system does not give the
 /// file's ends: a demuxer that looks there for an index finds none, and says no more than that.
-pub(crate) async fn source_lost(lines: &[String], path: &Path) -> bool {
+pub(crate) async fn source_lost(lines: &[String], origin: &Origin) -> Option<Ended> {
+    let path = match origin.input() {
+        Input::File { path, .. } => Some(path.clone()),
+        // A gateway knows what kept its readers from their bytes.
+        Input::Gateway(_) => match origin.check() {
+            Err(ended) => return Some(ended),
+            Ok(()) => None,
+        },
+    };
     if said_lost(lines) {
-        return true;
+        return Some(Ended::SourceLost);
     }
-    let path = path.to_owned();
+    let path = path?;
     let look = move || File::open(path).and_then(|file| ends(&file, file.metadata()?.len()));
     // Whether it is there at all is another's question.
     let looked = tokio::task::spawn_blocking(look).await;
-    matches!(looked, Ok(Err(error)) if error.kind() != ErrorKind::NotFound)
+    let lost = matches!(looked, Ok(Err(error)) if error.kind() != ErrorKind::NotFound);
+    lost.then_some(Ended::SourceLost)
 }
 
 /// Reads the first and the last bytes of a file of `len`.
@@ -304,24 +287,17 @@ mod tests {
     /// The system's own example of a file that is there and gives an error wherever it is read.
     #[tokio::test]
     async fn a_file_that_the_system_does_not_give_is_lost_without_words() {
-        assert!(source_lost(&[], Path::new("/proc/self/mem")).await);
-        assert!(!source_lost(&[], Path::new("/proc/self/stat")).await);
-        assert!(!source_lost(&[], Path::new("/proc/self/nothing")).await);
-    }
-
-    #[test]
-    fn last_words_carry_no_path_however_it_is_written() {
-        let (path, name) = ("/films/it's: a [secret].mkv", "it's: a [secret].mkv");
-        for line in [
-            "file:/films/it's: a [secret].mkv: Invalid data found",
-            "[matroska,webm @ 0x1] it's: a [secret].mkv: Read error",
-            r"Error initializing filter 'subtitles' with args 'filename=/films/it\\\'s\: a \[secret\].mkv:si=0'",
+        for (path, lost) in [
+            ("/proc/self/mem", Some(Ended::SourceLost)),
+            ("/proc/self/stat", None),
+            ("/proc/self/nothing", None),
         ] {
-            let shown = redacted(line, path, Some(name));
-            assert!(!shown.contains("secret") && !shown.contains("/films"), "{shown}");
-            assert!(shown.contains("<source>"), "{shown}");
+            let file = std::fs::metadata("/proc/self/stat").unwrap();
+            let origin = Origin::new(Input::File {
+                path: path.into(),
+                revision: ether_encoder::Revision::of_metadata(&file),
+            });
+            assert_eq!(source_lost(&[], &origin).await, lost, "{path}");
         }
-        let lavfi = "[lavfi @ 0x1] anullsrc=r=48000: no such layout";
-        assert_eq!(redacted(lavfi, path, Some(name)), lavfi);
     }
 }

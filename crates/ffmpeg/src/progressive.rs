@@ -31,6 +31,7 @@ use ether_process::{Child, ExitEvidence};
 use ether_types::Clock;
 use tokio::sync::{oneshot, watch};
 
+use crate::origin::Origin;
 use crate::oversight::{self, Sight, Vigil};
 use crate::plan::{self, Stream};
 use crate::strand::Strand;
@@ -100,7 +101,7 @@ pub(crate) fn create(
     let supervisor = Supervisor {
         strand,
         start,
-        input,
+        origin: Origin::new(input),
         tools,
         shared,
         asked,
@@ -196,7 +197,7 @@ impl Execution for StreamExecution {
 pub(crate) struct Supervisor {
     strand: Strand,
     start: Ticks,
-    input: Input,
+    origin: Origin,
     tools: Tools,
     shared: Arc<Shared>,
     asked: oneshot::Receiver<Answer>,
@@ -316,14 +317,13 @@ impl Supervisor {
     }
 
     async fn spawn(&self, attempt: u32) -> Result<Run, Ended> {
-        let Input::File { path, revision } = &self.input;
         let failed = || Ended::Failed {
             status: None,
             signal: None,
         };
-        let source = Source::open(path.clone(), *revision).await?;
-        let stream = plan::progressive(&self.strand, self.start, attempt, path.as_os_str());
-        let spec = oversight::spec(&self.tools.ffmpeg, &stream.args, path);
+        let source = Source::open(self.origin.clone()).await?;
+        let stream = plan::progressive(&self.strand, self.start, attempt, &self.origin.name());
+        let spec = oversight::spec(&self.tools.ffmpeg, &stream.args, &self.origin);
         let mut child = self.tools.spawner.spawn(spec).await.map_err(|error| {
             tracing::warn!(%error, "the encoder cannot be started");
             failed()
@@ -362,8 +362,7 @@ impl Supervisor {
             stream,
         } = run;
         // Between the check and FFmpeg's own opening of it another file may have taken the name.
-        let Input::File { path, revision } = &self.input;
-        if let Err(ended) = oversight::check_revision(path, *revision).await {
+        if let Err(ended) = self.origin.check_apart().await {
             drop(intake);
             self.end(&mut child, &tap).await;
             self.note(ended.clone());
@@ -469,13 +468,12 @@ impl Supervisor {
             return Ended::Stopped;
         }
         let (evidence, lines) = self.prove_gone(child, tap).await;
-        let Input::File { path, revision } = &self.input;
         if !evidence.status().success() {
             let stalled = vigil.stalled() || vigil_of_exit.stalled();
-            return oversight::failure(&evidence, &lines, stalled, path, *revision).await;
+            return oversight::failure(&evidence, &lines, stalled, &self.origin).await;
         }
-        if oversight::source_lost(&lines, path).await {
-            return Ended::SourceLost;
+        if let Some(ended) = oversight::source_lost(&lines, &self.origin).await {
+            return ended;
         }
         self.outcome(end, stream)
     }

@@ -7,16 +7,16 @@ mod cutter;
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use ether_encoder::{Ended, MOST_RUNGS, Revision, SegmentContainer};
+use ether_encoder::{Ended, MOST_RUNGS, SegmentContainer};
 use ether_media::Ticks;
 
 use crate::init;
 use crate::inventory::announced;
+use crate::origin::Origin;
 use crate::pipe::{Event, PipeError, PipeReader, PipeTrack, Sample};
 use crate::segmenter::{Frames, Lane, Segmenter, Table, Violation};
 use crate::store::Store;
@@ -42,7 +42,7 @@ pub(crate) struct Job {
     /// Whether silence is added to the sound where it ends before the picture.
     pub(crate) padded: bool,
     /// The source, and the state of it that was promised.
-    pub(crate) source: (PathBuf, Revision),
+    pub(crate) source: Origin,
     /// Where sound starts on the file's clock and the samples of its frames, where both are known.
     pub(crate) sound_frames: Option<(Ticks, u32)>,
 }
@@ -352,17 +352,6 @@ fn publish_init(store: &Store, job: &Job, rung: usize, bytes: Vec<u8>) -> Result
             Ok(())
         }
     })
-}
-
-/// Whether the file is still the one that the facts were read from, and no link to it. Takes one question to the
-/// file system.
-pub(crate) fn check_revision(path: &Path, promised: Revision) -> Result<(), Ended> {
-    let metadata = std::fs::symlink_metadata(path).map_err(|_| Ended::SourceLost)?;
-    if Revision::of_metadata(&metadata) == promised {
-        Ok(())
-    } else {
-        Err(Ended::SourceChanged)
-    }
 }
 
 /// How often the media of a run got on: what tells an encoder that works from one that only lives. Bytes alone

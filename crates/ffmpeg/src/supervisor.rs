@@ -12,6 +12,7 @@ use ether_types::Clock;
 use tokio::sync::oneshot;
 
 use crate::devices::Devices;
+use crate::origin::Origin;
 use crate::oversight::{self, Sight, Vigil};
 use crate::plan;
 use crate::reader::{self, Job, Progress, ReaderEnd, Remainder};
@@ -34,7 +35,7 @@ pub(crate) struct Tools {
 pub(crate) struct Supervisor {
     store: Arc<Store>,
     tools: Tools,
-    input: Input,
+    origin: Origin,
     first: u32,
     run: Option<Run>,
 }
@@ -58,7 +59,7 @@ impl Supervisor {
         Self {
             store,
             tools,
-            input,
+            origin: Origin::new(input),
             first,
             run: None,
         }
@@ -150,10 +151,10 @@ impl Supervisor {
     }
 
     async fn spawn(&mut self, id: u64, first: u32, rungs: RungSet, attempt: u32) -> Result<(), Ended> {
-        let Input::File { path, revision } = &self.input;
-        oversight::check_revision(path, *revision).await?;
-        let plan = plan::plan(&self.store.strand, rungs, first, attempt, path.as_os_str());
-        let spec = oversight::spec(&self.tools.ffmpeg, &plan.args, path);
+        self.origin.check_apart().await?;
+        let name = self.origin.name();
+        let plan = plan::plan(&self.store.strand, rungs, first, attempt, &name);
+        let spec = oversight::spec(&self.tools.ffmpeg, &plan.args, &self.origin);
         let mut child = self.tools.spawner.spawn(spec).await.map_err(|error| {
             tracing::warn!(%error, "the encoder cannot be started");
             Ended::Failed {
@@ -175,7 +176,7 @@ impl Supervisor {
             until: plan.until,
             reorder: plan::reorder(&self.store.strand),
             padded: plan.padded,
-            source: (path.clone(), *revision),
+            source: self.origin.clone(),
             sound_frames: plan::sound_frames(&self.store.strand),
         };
         let progress = Arc::new(Progress::default());
@@ -233,19 +234,18 @@ impl Supervisor {
         let evidence = run.child.retired().await;
         self.note(&run, &evidence);
         let lines = run.child.stderr_lines();
-        let Input::File { path, revision } = &self.input;
         let ended = match end {
             ReaderEnd::EndOfPipe(remainder) if evidence.status().success() => {
                 // The segments that are open then lack what could not be read: they are not finished.
-                match oversight::source_lost(&lines, path).await {
-                    true => Ended::SourceLost,
-                    false => complete(remainder).await,
+                match oversight::source_lost(&lines, &self.origin).await {
+                    Some(ended) => ended,
+                    None => complete(remainder).await,
                 }
             }
             ReaderEnd::EndOfPipe(_) | ReaderEnd::Failed(Ended::Unreadable)
                 if !evidence.status().success() =>
             {
-                oversight::failure(&evidence, &lines, run.vigil.stalled(), path, *revision).await
+                oversight::failure(&evidence, &lines, run.vigil.stalled(), &self.origin).await
             }
             ReaderEnd::EndOfPipe(_) => Ended::Unreadable,
             ReaderEnd::Failed(ended) => ended,

@@ -6,6 +6,8 @@
 
 mod data_dir;
 pub mod doctor;
+#[cfg(test)]
+mod granted;
 mod names;
 mod ready;
 mod shelf;

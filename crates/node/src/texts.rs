@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ether_encoder::BoxFuture;
+use ether_encoder::{BoxFuture, Input};
 use ether_ffmpeg::subtitles::{Film, Reading, Sidecar, SubtitleError, Subtitles};
 use ether_library::{OpenError, SIDECARS_FROM};
 use ether_media::subtitles::Track;
@@ -72,8 +72,10 @@ impl NodeTexts {
 
 fn film(item: &ItemDetail) -> Film {
     Film {
-        path: item.path.clone(),
-        revision: item.revision,
+        input: Input::File {
+            path: item.path.clone(),
+            revision: item.revision,
+        },
         facts: Arc::clone(&item.facts),
     }
 }

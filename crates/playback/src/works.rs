@@ -43,7 +43,9 @@ impl Identity {
         if matches!(protocol, Protocol::Http { .. }) {
             return None;
         }
-        let Input::File { path, revision } = &making.input;
+        let Input::File { path, revision } = &making.input else {
+            return None;
+        };
         let text = serde_json::to_vec(&(protocol, timeline, video, audio, subtitle, revision)).ok()?;
         let mut hash = Sha256::new();
         hash.update((text.len() as u64).to_be_bytes());

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use ether_encoder::Revision;
+use ether_encoder::{GatewayRead, Revision, SourceFailure};
 use ether_peer::{Dialer, Peer};
 use ether_transfer::{Cut, Entity, Head, HeadLimits, Line, head};
 use ether_types::id::random_hex;
@@ -523,5 +523,22 @@ impl std::fmt::Debug for GatewayInput {
         f.debug_struct("GatewayInput")
             .field("revision", &self.revision())
             .finish_non_exhaustive()
+    }
+}
+
+impl GatewayRead for GatewayInput {
+    fn url(&self) -> &str {
+        Self::url(self)
+    }
+
+    fn revision(&self) -> Revision {
+        Self::revision(self)
+    }
+
+    fn failure(&self) -> Option<SourceFailure> {
+        Self::failure(self).map(|failure| match failure {
+            InputFailure::Changed => SourceFailure::Changed,
+            InputFailure::Ended | InputFailure::Unreachable | InputFailure::Unexpected => SourceFailure::Lost,
+        })
     }
 }

@@ -42,6 +42,15 @@ impl Needs {
         needs
     }
 
+    /// What reading through a gateway needs.
+    pub(crate) fn of_gateway() -> Self {
+        let mut needs = Self::default();
+        for protocol in ["http", "tcp"] {
+            needs.add(Kind::Protocol, protocol);
+        }
+        needs
+    }
+
     /// What `args` need.
     #[cfg(test)]
     pub(crate) fn of_line(args: &[OsString]) -> Self {

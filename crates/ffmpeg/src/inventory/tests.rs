@@ -9,6 +9,7 @@ use ether_process::{Config, Processes};
 use ether_types::{ManualClock, SystemClock};
 
 use super::*;
+use crate::origin::file_url;
 use crate::plan::plan;
 use crate::strand::RungSet;
 use crate::tests::film::{COPY, ENCODE, Film, Make, script};
@@ -82,7 +83,7 @@ async fn everything_that_a_plan_uses_is_asked_for_and_there() {
     let strand = &Strand::all(&request)[0];
     let needs = Needs::of(strand, request.protocol);
     let last = strand.timeline.len() as u32 - 2;
-    let args = plan(strand, RungSet::one(0), last, 0, film.path.as_os_str()).args;
+    let args = plan(strand, RungSet::one(0), last, 0, &file_url(film.path.as_os_str())).args;
     let mut spec = ether_process::Spec::new("ffmpeg");
     spec.args(&args).stdout_pipe();
     let bounds = ether_process::Bounds {

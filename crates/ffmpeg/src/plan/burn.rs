@@ -13,8 +13,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use ether_media::{StreamKind, Ticks};
 
+use super::Arguments;
 use super::color::Meaning;
-use super::{Arguments, file_url};
+use crate::origin::protocols;
 use crate::strand::Strand;
 
 /// How long before a run begins its subtitles are read: longer than a subtitle is shown.
@@ -65,8 +66,10 @@ impl Burn {
             args.add("-noaccurate_seek -seek_timestamp 1 -ss");
             args.one(at.to_string());
         }
-        args.add("-protocol_whitelist file,pipe -i");
-        args.one(file_url(input));
+        args.add("-protocol_whitelist");
+        args.one(protocols(input));
+        args.add("-i");
+        args.one(input);
     }
 
     /// How many inputs it takes.
@@ -157,7 +160,7 @@ impl Canvas {
 
 fn text(position: usize, input: &OsStr, options: &str) -> OsString {
     let mut filter = OsString::from("subtitles=filename=");
-    filter.push(escaped(&file_url(input)));
+    filter.push(escaped(input));
     filter.push(format!(":si={position}{options}"));
     filter
 }

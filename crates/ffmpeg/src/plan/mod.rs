@@ -17,6 +17,7 @@ use std::ffi::{OsStr, OsString};
 use ether_encoder::{AudioAction, AudioTrack, VideoAction};
 use ether_media::Ticks;
 
+use crate::origin::protocols;
 use crate::strand::{RungSet, Strand};
 use burn::Burn;
 pub(crate) use progressive::{Stream, obstacle, progressive};
@@ -121,8 +122,10 @@ fn sources(
         args.add("-noaccurate_seek -seek_timestamp 1 -ss");
         args.one(at.to_string());
     }
-    args.add("-copyts -protocol_whitelist file,pipe -i");
-    args.one(file_url(input));
+    args.add("-copyts -protocol_whitelist");
+    args.one(protocols(input));
+    args.add("-i");
+    args.one(input);
     if let Some(burn) = burn {
         burn.input(&mut args, strand, seek, input);
     }
@@ -187,11 +190,4 @@ impl Arguments {
     pub(crate) fn one(&mut self, word: impl Into<OsString>) {
         self.0.push(word.into());
     }
-}
-
-/// Names a file so that nothing in its name is taken for a protocol, an option or a pattern.
-pub(crate) fn file_url(path: &OsStr) -> OsString {
-    let mut url = OsString::from("file:");
-    url.push(path);
-    url
 }

@@ -7,19 +7,20 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use ether_encoder::{Ended, Pieces, Revision};
+use ether_encoder::{Ended, Input, Pieces, Revision};
 use ether_media::Ticks;
 use ether_process::OutputPipe;
 use rustix::fs::{Mode, OFlags};
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::oneshot;
+
+use crate::origin::Origin;
 
 use super::walker::{Span, Walker};
 
@@ -31,32 +32,40 @@ const HEAD: usize = 2 << 20;
 /// What a stream's source must go on to be.
 #[derive(Debug)]
 pub(super) struct Source {
-    file: File,
-    promised: Revision,
+    origin: Origin,
+    /// A file, held open: of it the kernel knows its state without asking a disk.
+    file: Option<File>,
 }
 
 impl Source {
     /// Opens it off the async threads: a network mount may take its time.
-    pub(super) async fn open(path: PathBuf, promised: Revision) -> Result<Self, Ended> {
+    pub(super) async fn open(origin: Origin) -> Result<Self, Ended> {
         let open = tokio::task::spawn_blocking(move || {
-            // No link, and no pipe that would be waited for, can have taken its place.
-            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|_| Ended::SourceLost)?;
-            let file = File::from(file);
-            Ok(Self { file, promised })
+            let file = match origin.input() {
+                Input::Gateway(_) => None,
+                Input::File { path, .. } => {
+                    // No link, and no pipe that would be waited for, can have taken its place.
+                    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                    let file = rustix::fs::open(path, flags, Mode::empty());
+                    Some(File::from(file.map_err(|_| Ended::SourceLost)?))
+                }
+            };
+            Ok(Self { origin, file })
         });
         let source: Self = open.await.unwrap_or(Err(Ended::SourceLost))?;
         source.check()?;
         Ok(source)
     }
 
-    /// Whether it is still what was promised. Of an open file the kernel knows this without asking a disk.
+    /// Whether it is still what was promised.
     fn check(&self) -> Result<(), Ended> {
-        let metadata = self.file.metadata().map_err(|_| Ended::SourceLost)?;
-        if Revision::of_metadata(&metadata) == self.promised {
-            Ok(())
-        } else {
-            Err(Ended::SourceChanged)
+        let Some(file) = &self.file else {
+            return self.origin.check();
+        };
+        match Revision::of(file) {
+            Err(_) => Err(Ended::SourceLost),
+            Ok(now) if now == self.origin.revision() => Ok(()),
+            Ok(_) => Err(Ended::SourceChanged),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ether_encoder::Ended;
 
-use super::{Job, Stop, check_revision};
+use super::{Job, Stop};
 use crate::fragment;
 use crate::pipe::{PipeReader, Sample};
 use crate::scratch::{Blob, BlobReader, WriteError};
@@ -128,8 +128,7 @@ impl Cutter {
 
     fn complete(&mut self, number: u32, table: &Table) -> Result<(), Ended> {
         // A file that changed while it was read may have given bytes of both states: none of them are served.
-        let (path, revision) = &self.job.source;
-        check_revision(path, *revision)?;
+        self.job.source.check()?;
         let (run, rung) = (self.job.run, self.rung);
         let store = self.store.clone();
         let open = self.open.remove(&number);

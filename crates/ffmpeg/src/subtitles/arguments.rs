@@ -1,6 +1,5 @@
 //! With which arguments FFmpeg gives text, and what it is given.
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use super::matroska::{self, Event};
 use super::{Film, SubtitleError, Tools, encoding, failed};
-use crate::plan::file_url;
+use crate::origin::protocols;
 
 /// Seconds that FFmpeg adds to every time, so that none is negative, which Matroska cannot say.
 pub(super) const SHIFT_SECONDS: i64 = 3_600;
@@ -102,8 +101,9 @@ fn outputs(spec: &mut Spec, copied: impl Iterator<Item = bool>) {
 /// One reading of `streams` of a film, each by its index and its codec.
 pub(super) fn tracks(program: &Path, film: &Film, streams: &[(u32, String)]) -> Spec {
     let mut spec = command(program);
-    spec.args(["-copyts", "-protocol_whitelist", "file,pipe", "-i"])
-        .arg(file_url(film.path.as_os_str()));
+    let name = film.origin().name();
+    spec.args(["-copyts", "-protocol_whitelist", protocols(&name), "-i"])
+        .arg(name);
     for (index, _) in streams {
         spec.args(["-map".to_owned(), format!("0:{index}")]);
     }
@@ -115,26 +115,21 @@ pub(super) fn tracks(program: &Path, film: &Film, streams: &[(u32, String)]) -> 
             .map(|(_, codec)| is_script(codec) || codec == "webvtt"),
     );
     spec.stdout_pipe();
-    redact(&mut spec, film);
+    spec.redact(film.origin().redactor());
     spec
 }
 
 /// The file that is attached as stream `index`. FFmpeg gives it out as it opens the film.
 pub(super) fn font(program: &Path, film: &Film, index: u32) -> Spec {
     let mut spec = command(program);
-    spec.args(["-protocol_whitelist", "file,pipe"])
+    let name = film.origin().name();
+    spec.args(["-protocol_whitelist", protocols(&name)])
         .args([format!("-dump_attachment:{index}"), "pipe:1".to_owned()])
         .args(["-t", "0", "-i"])
-        .arg(file_url(film.path.as_os_str()))
+        .arg(name)
         .args(["-f", "ffmetadata", "-y", "/dev/null"]);
-    redact(&mut spec, film);
+    spec.redact(film.origin().redactor());
     spec
-}
-
-fn redact(spec: &mut Spec, film: &Film) {
-    let whole: OsString = film.path.clone().into_os_string();
-    let whole = whole.to_string_lossy().into_owned();
-    spec.redact(move |line| line.replace(&whole, "<source>"));
 }
 
 /// Reads a subtitle file: WebVTT by itself, all else through FFmpeg, as UTF-8.

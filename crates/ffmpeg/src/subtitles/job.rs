@@ -13,7 +13,6 @@ use tokio::sync::{Notify, Semaphore, oneshot, watch};
 
 use super::matroska::{self, Broken, Event};
 use super::{Batch, Film, Reading, SubtitleError, Tools, arguments, lock};
-use crate::reader::check_revision;
 
 /// Bytes of lines that are read of one film.
 const MOST: usize = 64 << 20;
@@ -333,11 +332,9 @@ async fn closed(closing: &mut watch::Receiver<bool>) {
 
 /// Whether the film is still the one that was promised. A network mount may take its time.
 pub(super) async fn check(film: &Film) -> Result<(), SubtitleError> {
-    let (path, revision) = (film.path.clone(), film.revision);
-    let check = tokio::task::spawn_blocking(move || check_revision(&path, revision));
-    match check.await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(Ended::SourceChanged)) => Err(SubtitleError::SourceChanged),
+    match film.origin().check_apart().await {
+        Ok(()) => Ok(()),
+        Err(Ended::SourceChanged) => Err(SubtitleError::SourceChanged),
         _ => Err(SubtitleError::SourceLost),
     }
 }

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use ether_encoder::Revision;
+use ether_encoder::{Input, Revision};
 use ether_media::subtitles::{Form, Line, Track};
 use ether_media::{Facts, StreamKind};
 use ether_process::{Bounds, RunError, Spawner};
@@ -31,6 +31,8 @@ use tokio::task::JoinSet;
 pub use arguments::Sidecar;
 use job::{Job, Task};
 use shelf::Shelf;
+
+use crate::origin::Origin;
 
 /// Readings that run at once, over all films.
 const AT_ONCE: usize = 2;
@@ -43,15 +45,29 @@ const LARGEST_FONT: usize = 32 << 20;
 /// How long getting a font may take.
 const FONT_DEADLINE: Duration = Duration::from_secs(20);
 
-/// A film and the state of it that was promised.
+/// A film whose text is read.
 #[derive(Clone, Debug)]
 pub struct Film {
-    /// The file.
-    pub path: PathBuf,
-    /// Its state.
-    pub revision: Revision,
+    /// Where it is, and the state of it that was promised.
+    pub input: Input,
     /// What is known of it.
     pub facts: Arc<Facts>,
+}
+
+/// What was read of which film. A revision names a file of this node; of another one's, the gateway's address does.
+type FilmKey = (Revision, Option<Arc<str>>);
+
+impl Film {
+    pub(crate) fn origin(&self) -> Origin {
+        Origin::new(self.input.clone())
+    }
+
+    fn key(&self) -> FilmKey {
+        match &self.input {
+            Input::File { revision, .. } => (*revision, None),
+            Input::Gateway(gateway) => (gateway.revision(), Some(gateway.url().into())),
+        }
+    }
 }
 
 /// Why there is no text.
@@ -105,9 +121,9 @@ struct Inner {
     tools: Tools,
     turns: Arc<Semaphore>,
     closing: watch::Sender<bool>,
-    films: Mutex<Shelf<Revision, Arc<Job>>>,
+    films: Mutex<Shelf<FilmKey, Arc<Job>>>,
     sidecars: Mutex<Shelf<Revision, Arc<Track>>>,
-    fonts: Mutex<Shelf<(Revision, u32), Bytes>>,
+    fonts: Mutex<Shelf<(FilmKey, u32), Bytes>>,
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -159,13 +175,14 @@ impl Subtitles {
             return Err(SubtitleError::Closing);
         }
         let mut films = lock(&self.0.films);
-        let known = films.get(&film.revision).cloned();
+        let key = film.key();
+        let known = films.get(&key).cloned();
         if let Some(reading) = known.and_then(|job| job.join(stream)) {
             return Ok(reading);
         }
         let job = Arc::new(Job::new(&film.facts));
         let reading = job.join(stream).ok_or(SubtitleError::NoSuchTrack)?;
-        films.put(film.revision, job.clone(), 0);
+        films.put(key.clone(), job.clone(), 0);
         drop(films);
         let task = Task {
             job,
@@ -177,12 +194,11 @@ impl Subtitles {
         let mut tasks = lock(&self.0.tasks);
         while tasks.try_join_next().is_some() {}
         let inner = Arc::downgrade(&self.0);
-        let revision = film.revision;
         tasks.spawn(async move {
             let job = task.job.clone();
             task.run().await;
             if let Some(inner) = inner.upgrade() {
-                inner.settle(revision, &job);
+                inner.settle(key, &job);
             }
         });
         Ok(reading)
@@ -216,7 +232,7 @@ impl Subtitles {
             .stream(index)
             .filter(|s| s.kind == StreamKind::Attachment);
         attached.ok_or(SubtitleError::NoSuchTrack)?;
-        if let Some(font) = lock(&self.0.fonts).get(&(film.revision, index)) {
+        if let Some(font) = lock(&self.0.fonts).get(&(film.key(), index)) {
             return Ok(font.clone());
         }
         let _turn = self.0.turns.acquire().await.map_err(|_| SubtitleError::Closing)?;
@@ -236,7 +252,7 @@ impl Subtitles {
             .map_err(failed)?;
         job::check(film).await?;
         let font = Bytes::from(output.stdout);
-        lock(&self.0.fonts).put((film.revision, index), font.clone(), font.len());
+        lock(&self.0.fonts).put((film.key(), index), font.clone(), font.len());
         Ok(font)
     }
 
@@ -250,14 +266,14 @@ impl Subtitles {
 
 impl Inner {
     /// Keeps what `job` read within the budget, or forgets it where it was not read to its end.
-    fn settle(&self, revision: Revision, job: &Arc<Job>) {
+    fn settle(&self, key: FilmKey, job: &Arc<Job>) {
         let mut films = lock(&self.films);
-        if films.get(&revision).is_none_or(|kept| !Arc::ptr_eq(kept, job)) {
+        if films.get(&key).is_none_or(|kept| !Arc::ptr_eq(kept, job)) {
             return;
         }
         match job.weight() {
-            Some(weight) => films.put(revision, job.clone(), weight),
-            None => films.forget(&revision),
+            Some(weight) => films.put(key, job.clone(), weight),
+            None => films.forget(&key),
         }
     }
 }

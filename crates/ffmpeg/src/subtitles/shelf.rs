@@ -16,7 +16,7 @@ struct Kept<V> {
     turn: u64,
 }
 
-impl<K: Copy + Eq + Hash, V> Shelf<K, V> {
+impl<K: Clone + Eq + Hash, V> Shelf<K, V> {
     pub(super) fn new(budget: usize) -> Self {
         Self {
             budget,
@@ -44,8 +44,9 @@ impl<K: Copy + Eq + Hash, V> Shelf<K, V> {
         let turn = self.turn;
         self.kept.insert(key, Kept { value, weight, turn });
         while self.used > self.budget {
-            let oldest = self.kept.iter().filter(|(_, kept)| kept.weight > 0);
-            let Some(key) = oldest.min_by_key(|(_, kept)| kept.turn).map(|(key, _)| *key) else {
+            let heavy = self.kept.iter().filter(|(_, kept)| kept.weight > 0);
+            let oldest = heavy.min_by_key(|(_, kept)| kept.turn);
+            let Some(key) = oldest.map(|(key, _)| key.clone()) else {
                 break;
             };
             self.forget(&key);

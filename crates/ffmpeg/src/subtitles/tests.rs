@@ -19,8 +19,10 @@ const HOUR: View = View {
 fn film(path: &Path) -> Film {
     let known = Clip::open(path.to_owned());
     Film {
-        path: known.path,
-        revision: Revision::of_metadata(&std::fs::metadata(path).unwrap()),
+        input: Input::File {
+            revision: Revision::of_metadata(&std::fs::metadata(path).unwrap()),
+            path: known.path,
+        },
         facts: known.facts,
     }
 }
@@ -433,7 +435,6 @@ async fn an_execution_gives_its_text_track_on_its_own_timeline() {
         .index;
     request.subtitle = Some(stream);
     let start = known.start_request(request.clone(), 64 << 20);
-    let Input::File { .. } = &start.input;
     let started = studio.encoder.start(start).await;
     started.outcome.unwrap();
     let execution = started.execution;

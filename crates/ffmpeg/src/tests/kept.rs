@@ -94,7 +94,9 @@ async fn only_the_very_same_is_found() {
         assert!(!found(start, segment(0)), "{what}");
     }
     let mut changed = film.start(ENCODE, 64 << 20);
-    let ether_encoder::Input::File { revision, .. } = &mut changed.input;
+    let ether_encoder::Input::File { revision, .. } = &mut changed.input else {
+        panic!("a film of this node");
+    };
     revision.modified_nanos += 1;
     assert!(!found(&changed, segment(0)), "another state of the file");
     execution.retire().await.unwrap();

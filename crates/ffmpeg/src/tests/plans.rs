@@ -144,7 +144,7 @@ fn golden_strand(name: &str, strand: &Strand, rungs: RungSet, first: u32, attemp
         rungs,
         first,
         attempt,
-        OsStr::new("/films/-odd 'name' 100%.mkv"),
+        OsStr::new("file:/films/-odd 'name' 100%.mkv"),
     );
     compare(name, &plan.args);
 }
@@ -283,7 +283,7 @@ fn a_very_long_film_is_encoded_in_parts_that_fit_an_argument() {
     let hours = Timeline::grid(Ticks::ZERO, seconds(24.0 * 3600.0), seconds(1.0), Some(FILM)).unwrap();
     film.timeline = Arc::new(hours);
     let strand = &Strand::all(&film)[0];
-    let plan = plan(strand, RungSet::one(0), 10, 0, OsStr::new("film.mkv"));
+    let plan = plan(strand, RungSet::one(0), 10, 0, OsStr::new("file:film.mkv"));
     assert_eq!(plan.until, Some(6_010));
     let longest = plan.args.iter().map(|a| a.len()).max().unwrap();
     assert!(longest < 128 << 10, "an argument of {longest} bytes");
@@ -453,7 +453,12 @@ fn wide_ranges_are_mapped_once() {
 fn streams() {
     let golden = |name: &str, request: &Request, start: f64, attempt: u32| {
         let strand = &Strand::all(request)[0];
-        let stream = progressive(strand, seconds(start), attempt, OsStr::new("/films/film.mkv"));
+        let stream = progressive(
+            strand,
+            seconds(start),
+            attempt,
+            OsStr::new("file:/films/film.mkv"),
+        );
         compare(name, &stream.args);
         (stream.expected, stream.from_start)
     };

@@ -68,8 +68,9 @@ fn wishing(change: impl FnOnce(&mut Request)) -> Making {
 /// One that differs in what it is made of.
 fn from(change: impl FnOnce(&mut PathBuf, &mut Revision)) -> Making {
     let mut making = making();
-    let Input::File { path, revision } = &mut making.input;
-    change(path, revision);
+    if let Input::File { path, revision } = &mut making.input {
+        change(path, revision);
+    }
     making
 }
 
