@@ -33,6 +33,8 @@ const GROUP: usize = 1_024;
 /// By how much groups may grow after one that was as large as they may be went through.
 const GROWTH: usize = 16;
 
+/// The part of a group's whole time, as a divisor, with less than which left nothing more of it is tried.
+const LEAST: u32 = 64;
 /// Turns that everybody else gets before the next group is closed.
 const GATHER: u32 = 16;
 
@@ -109,6 +111,14 @@ struct Line {
     served: bool,
 }
 
+impl Line {
+    /// Drops requests whose callers wait no more: they take no room from those who do.
+    fn forget_gone(&mut self) {
+        self.waiting.retain(|waiting| !waiting.reply.is_closed());
+        self.commands = self.waiting.iter().map(|waiting| waiting.commands.len()).sum();
+    }
+}
+
 impl Queue {
     #[cfg(test)]
     pub(crate) fn is_served(&self) -> bool {
@@ -166,6 +176,9 @@ impl Queue {
         let (reply, answer) = oneshot::channel();
         let serve = {
             let mut line = self.lock();
+            if line.commands.saturating_add(commands.len()) > LINE {
+                line.forget_gone();
+            }
             if line.commands.saturating_add(commands.len()) > LINE {
                 return Err(Full);
             }
@@ -238,12 +251,14 @@ impl Queue {
     /// An answer for each of `commands`, in their order.
     async fn settle(&self, commands: Vec<Command>) -> Answer {
         let deadline = Deadline::after(self.bound.total);
+        // What begins with next to no time left ends as a timeout that says nothing of its size.
+        let spent = || deadline.left() < self.bound.total / LEAST;
         let mut answers: Vec<Option<Result<Outcome, Arc<Fault>>>> = Vec::new();
         answers.resize_with(commands.len(), || None);
         // What is still to be tried, the first commands last.
         let mut parts = Part::of(commands, self.limit());
         while let Some(part) = parts.pop() {
-            if deadline.left().is_zero() {
+            if spent() {
                 // Nobody waits for these any more, and the database has enough to do.
                 let late = Arc::new(Fault::Store(StoreError::Timeout(deadline.bound())));
                 for place in part.places {
@@ -265,7 +280,7 @@ impl Queue {
             if matches!(&fault, Fault::Store(error) if error.is_timeout()) {
                 self.too_large(part.places.len());
             }
-            let failed = match deadline.left().is_zero() {
+            let failed = match spent() {
                 true => part.places,
                 false => {
                     let writes = writes.lock().unwrap_or_else(PoisonError::into_inner);

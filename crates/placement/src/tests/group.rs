@@ -93,6 +93,59 @@ async fn a_line_that_is_full_takes_no_more_and_loses_nothing() {
     world.audit().await;
 }
 
+/// Who stopped waiting takes no room from whoever still does, however long the group under way takes; and what had not
+/// begun by then never happens.
+#[tokio::test]
+async fn callers_who_gave_up_leave_the_line_to_others_and_nothing_behind() {
+    let mut large = options();
+    large.quota = Quota::MAX;
+    let world = roomy(World::with(&Place::File, large).await).await;
+    let tables = world
+        .open_again()
+        .await
+        .component(&crate::COMPONENT)
+        .await
+        .unwrap();
+    let (held, holds) = oneshot::channel();
+    let (release, released) = oneshot::channel::<()>();
+    let holder = tokio::spawn(async move {
+        tables
+            .write::<_, StoreError, _>(LONG, |_tx| {
+                Box::pin(async move {
+                    held.send(()).unwrap();
+                    released.await.unwrap();
+                    Ok(())
+                })
+            })
+            .await
+    });
+    holds.await.unwrap();
+    let ledger = world.ledger.clone();
+    let first = tokio::spawn(async move { ledger.reserve(ask(0, "first", 0)).await });
+    while !world.ledger.is_serving() {
+        tokio::task::yield_now().await;
+    }
+    for slot in 1..=9_000 {
+        let asked = tokio::time::timeout(Duration::ZERO, world.ledger.reserve(ask(slot, "gone", 0))).await;
+        assert!(asked.is_err(), "slot {slot} was answered: {asked:?}");
+    }
+    let ledger = world.ledger.clone();
+    let live = tokio::spawn(async move { ledger.reserve(ask(9_001, "live", 0)).await });
+    tokio::task::yield_now().await;
+    release.send(()).unwrap();
+    holder.await.unwrap().unwrap();
+    for call in [first, live] {
+        let answer = call.await.unwrap();
+        assert!(matches!(answer, Ok(Reserved::Granted(_))), "{answer:?}");
+    }
+    assert_eq!(
+        world.ledger.usage().await.unwrap().total,
+        2,
+        "what was given up never happened"
+    );
+    world.audit().await;
+}
+
 /// A request that finds no runtime to run on fails alone; the line goes on.
 #[test]
 fn a_request_outside_of_any_runtime_does_not_stop_the_line() {

@@ -96,6 +96,9 @@ pub(super) async fn the_ceiling_is_seeded_once_and_a_differing_coordinator_close
         second.retire(running.fence, None).await.unwrap(),
         crate::Retirement::Proved { .. }
     ));
+    // A session that is there already is no way around it.
+    let reused = second.reserve(ask(1, "again", 1)).await.unwrap();
+    assert_eq!(reused, Reserved::CeilingMismatch { own, fleet });
     assert!(matches!(
         first.reserve(ask(2, "b", 0)).await.unwrap(),
         Reserved::Granted(_)
