@@ -32,8 +32,9 @@ failed=()
 # The binary first: browser tests, and those that start a server, drive the real one.
 cargo build --package ether
 cargo nextest run --workspace --profile "$profile" --no-fail-fast || failed+=(rust)
-# The runner above knows no examples in documentation. Only one crate has any that run.
-cargo test --package ether-placement --doc || failed+=(examples)
+# The runner above knows no examples in documentation. All crates at once, since one alone would be built anew with the
+# features that it needs by itself.
+cargo test --workspace --doc --quiet || failed+=(examples)
 
 if [ -f testing/browser/package.json ]; then
   # What set-up fetched where the machine's own Node.js is too old.

@@ -1,9 +1,12 @@
 //! What an encoder's process reads: a file of this node, or a film of another one behind a gateway.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
 use std::path::Path;
 
 use ether_encoder::{Ended, Input, Revision, SourceFailure};
+use rustix::fs::{Mode, OFlags};
 
 /// The input of an execution, as its runs use it.
 #[derive(Clone, Debug)]
@@ -71,6 +74,15 @@ impl Origin {
         let check = tokio::task::spawn_blocking(move || origin.check());
         check.await.unwrap_or(Err(Ended::SourceLost))
     }
+}
+
+/// Opens a film's file. No link can have taken its place, and no pipe that would be waited for.
+///
+/// # Errors
+/// The system's own.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
 }
 
 /// Whether the file is still the one that the facts were read from, and no link to it. Takes one question to the

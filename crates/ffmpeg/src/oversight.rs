@@ -16,7 +16,7 @@ use ether_process::{Activity, ExitEvidence, Spec};
 use ether_types::Monotonic;
 
 use crate::devices::{Devices, Fault};
-use crate::origin::Origin;
+use crate::origin::{self, Origin};
 
 /// How often a run's progress is looked at.
 const LOOK: Duration = Duration::from_secs(5);
@@ -91,7 +91,7 @@ pub(crate) async fn source_lost(lines: &[String], origin: &Origin) -> Option<End
         return Some(Ended::SourceLost);
     }
     let path = path?;
-    let look = move || File::open(path).and_then(|file| ends(&file, file.metadata()?.len()));
+    let look = move || origin::open(&path).and_then(|file| ends(&file, file.metadata()?.len()));
     // Whether it is there at all is another's question.
     let looked = tokio::task::spawn_blocking(look).await;
     let lost = matches!(looked, Ok(Err(error)) if error.kind() != ErrorKind::NotFound);

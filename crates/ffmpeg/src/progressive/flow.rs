@@ -16,11 +16,10 @@ use bytes::Bytes;
 use ether_encoder::{Ended, Input, Pieces, Revision};
 use ether_media::Ticks;
 use ether_process::OutputPipe;
-use rustix::fs::{Mode, OFlags};
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::oneshot;
 
-use crate::origin::Origin;
+use crate::origin::{self, Origin};
 
 use super::walker::{Span, Walker};
 
@@ -43,12 +42,7 @@ impl Source {
         let open = tokio::task::spawn_blocking(move || {
             let file = match origin.input() {
                 Input::Gateway(_) => None,
-                Input::File { path, .. } => {
-                    // No link, and no pipe that would be waited for, can have taken its place.
-                    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-                    let file = rustix::fs::open(path, flags, Mode::empty());
-                    Some(File::from(file.map_err(|_| Ended::SourceLost)?))
-                }
+                Input::File { path, .. } => Some(origin::open(path).map_err(|_| Ended::SourceLost)?),
             };
             Ok(Self { origin, file })
         });
