@@ -171,7 +171,8 @@ fn plain_gateway(context: &Context, files: &Path) -> Result<Nginx, BenchError> {
         key = key("node.key"),
         root = files.display(),
     );
-    Nginx::start(context, "nginx-gateway", front, &servers, &format!("/{NAME}"))
+    std::fs::write(files.join("probe"), "there").map_err(BenchError::io("the probe"))?;
+    Nginx::start(context, "nginx-gateway", front, &servers, "/probe")
 }
 
 /// An owner with one film, and a worker that reads it.
