@@ -137,8 +137,9 @@ struct Shared {
     clock: Arc<dyn Clock>,
     inputs: Mutex<Inputs>,
     index: Index,
-    /// Connections that are made ahead.
+    /// Connections that are made ahead, until the gateway stops.
     readying: TaskTracker,
+    stopped: CancellationToken,
 }
 
 #[derive(Default)]
@@ -210,6 +211,7 @@ impl Gateway {
                 clock,
                 inputs: Mutex::default(),
                 readying: TaskTracker::new(),
+                stopped: CancellationToken::new(),
             }),
         })
     }
@@ -263,7 +265,9 @@ impl Gateway {
             input.seal();
         }
         connections.shutdown().await;
+        self.shared.stopped.cancel();
         self.shared.readying.close();
+        self.shared.readying.wait().await;
     }
 
     /// Opens an input under `granted`: asks the owner for a bearer and makes the connections that will be needed.
@@ -319,10 +323,10 @@ impl Shared {
 
     /// Makes connections to the owner ahead of their need.
     fn ready(&self, client: &OwnerClient) {
-        let client = client.clone();
-        // An owner that cannot be reached shows where somebody reads.
+        let (client, stopped) = (client.clone(), self.stopped.clone());
         self.readying.spawn(async move {
-            let _ = client.keep_ready(SPARE).await;
+            // An owner that cannot be reached shows where somebody reads.
+            let _ = stopped.run_until_cancelled(client.keep_ready(SPARE)).await;
         });
     }
 

@@ -393,6 +393,7 @@ impl Shared {
     }
 
     fn admit(&self, worker: &Member, handle: &Handle, fence: FenceHash) -> AdmitAnswer {
+        // Without random numbers there is no bearer yet: whoever asks again may get one.
         let Ok(bearer) = Bearer::random() else {
             return AdmitAnswer::Denied { why: Denied::Opening };
         };

@@ -36,11 +36,6 @@ impl Cut {
         self.0.cancel();
     }
 
-    /// Whether it was made.
-    pub fn is_made(&self) -> bool {
-        self.0.is_cancelled()
-    }
-
     /// Waits until it is made. Cancel-safe.
     pub fn made(&self) -> impl Future<Output = ()> + '_ {
         self.0.cancelled()

@@ -27,29 +27,22 @@ fn mastering() -> (Vec<u8>, Vec<u8>) {
     )
 }
 
-/// What a decoder says beside the pictures of a file, one line each.
+/// What a decoder says beside the pictures of a file: these `entries`, one line each.
+async fn said(studio: &Studio, file: &Path, entries: &str, more: &[&str]) -> String {
+    let mut args = "-v error -select_streams v -of csv=p=0 -show_entries"
+        .split(' ')
+        .collect::<Vec<_>>();
+    args.push(entries);
+    args.extend(more);
+    args.push(file.to_str().unwrap());
+    String::from_utf8(tool(studio, "ffprobe", &args).await).unwrap()
+}
+
+/// What the first picture of a file is said to be like.
 async fn beside(studio: &Studio, file: &Path) -> Vec<String> {
     let entries = "frame_side_data=side_data_type,max_luminance,max_content";
-    let args = [
-        "-v",
-        "error",
-        "-select_streams",
-        "v",
-        "-show_entries",
-        entries,
-        "-of",
-        "csv=p=0",
-    ];
-    let args = args
-        .iter()
-        .copied()
-        .chain(["-read_intervals", "%+#1", file.to_str().unwrap()]);
-    let text = tool(studio, "ffprobe", &args.collect::<Vec<_>>()).await;
-    String::from_utf8(text)
-        .unwrap()
-        .lines()
-        .map(str::to_owned)
-        .collect()
+    let text = said(studio, file, entries, &["-read_intervals", "%+#1"]).await;
+    text.lines().map(str::to_owned).collect()
 }
 
 /// Case 10 for a player of HDR that gets the source's own pictures: from a segment amid the film, in either container.
@@ -132,21 +125,8 @@ async fn captions_that_are_hidden_in_the_picture_stay() {
         return;
     };
     let captions = async |studio: &Studio, file: &Path| {
-        let entries = "frame_side_data=side_data_type";
-        let args = [
-            "-v",
-            "error",
-            "-select_streams",
-            "v",
-            "-show_entries",
-            entries,
-            "-of",
-            "csv=p=0",
-        ];
-        let args = args.iter().copied().chain([file.to_str().unwrap()]);
-        let text = tool(studio, "ffprobe", &args.collect::<Vec<_>>()).await;
-        String::from_utf8(text)
-            .unwrap()
+        said(studio, file, "frame_side_data=side_data_type", &[])
+            .await
             .matches("Closed Captions")
             .count()
     };

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ether_store::{Component, StoreError};
 use ether_testkit::postgres::{Durability, Server};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use crate::bounds::Quota;
 use crate::command::Command;
@@ -13,6 +14,43 @@ use crate::error::LedgerError;
 use crate::outcome::{Renewed, Reserved};
 use crate::tests::faults::operations::roomy;
 use crate::tests::world::{LONG, Place, World, ask, later, options, session};
+
+/// The component's lock in somebody else's hands: whoever writes waits for it.
+struct Held {
+    release: oneshot::Sender<()>,
+    holder: JoinHandle<Result<(), StoreError>>,
+}
+
+impl Held {
+    async fn of(world: &World) -> Self {
+        let tables = world
+            .open_again()
+            .await
+            .component(&crate::COMPONENT)
+            .await
+            .unwrap();
+        let (held, holds) = oneshot::channel();
+        let (release, released) = oneshot::channel::<()>();
+        let holder = tokio::spawn(async move {
+            tables
+                .write::<_, StoreError, _>(LONG, |_tx| {
+                    Box::pin(async move {
+                        held.send(()).unwrap();
+                        released.await.unwrap();
+                        Ok(())
+                    })
+                })
+                .await
+        });
+        holds.await.unwrap();
+        Self { release, holder }
+    }
+
+    async fn release(self) {
+        self.release.send(()).unwrap();
+        self.holder.await.unwrap().unwrap();
+    }
+}
 
 /// A long renewal is taken in slices, and whoever comes meanwhile is served between two of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -45,26 +83,7 @@ async fn a_line_that_is_full_takes_no_more_and_loses_nothing() {
     let mut large = options();
     large.quota = Quota::MAX;
     let world = roomy(World::with(&Place::File, large).await).await;
-    let tables = world
-        .open_again()
-        .await
-        .component(&crate::COMPONENT)
-        .await
-        .unwrap();
-    let (held, holds) = oneshot::channel();
-    let (release, released) = oneshot::channel::<()>();
-    let holder = tokio::spawn(async move {
-        tables
-            .write::<_, StoreError, _>(LONG, |_tx| {
-                Box::pin(async move {
-                    held.send(()).unwrap();
-                    released.await.unwrap();
-                    Ok(())
-                })
-            })
-            .await
-    });
-    holds.await.unwrap();
+    let lock = Held::of(&world).await;
     let calls: Vec<_> = (0..9_000)
         .map(|slot| {
             let ledger = world.ledger.clone();
@@ -75,8 +94,7 @@ async fn a_line_that_is_full_takes_no_more_and_loses_nothing() {
     while !calls.iter().any(|call| call.is_finished()) {
         tokio::task::yield_now().await;
     }
-    release.send(()).unwrap();
-    holder.await.unwrap().unwrap();
+    lock.release().await;
     let (mut granted, mut turned_away) = (0, 0);
     for call in calls {
         match call.await.unwrap() {
@@ -100,26 +118,7 @@ async fn callers_who_gave_up_leave_the_line_to_others_and_nothing_behind() {
     let mut large = options();
     large.quota = Quota::MAX;
     let world = roomy(World::with(&Place::File, large).await).await;
-    let tables = world
-        .open_again()
-        .await
-        .component(&crate::COMPONENT)
-        .await
-        .unwrap();
-    let (held, holds) = oneshot::channel();
-    let (release, released) = oneshot::channel::<()>();
-    let holder = tokio::spawn(async move {
-        tables
-            .write::<_, StoreError, _>(LONG, |_tx| {
-                Box::pin(async move {
-                    held.send(()).unwrap();
-                    released.await.unwrap();
-                    Ok(())
-                })
-            })
-            .await
-    });
-    holds.await.unwrap();
+    let lock = Held::of(&world).await;
     let ledger = world.ledger.clone();
     let first = tokio::spawn(async move { ledger.reserve(ask(0, "first", 0)).await });
     while !world.ledger.is_serving() {
@@ -132,8 +131,7 @@ async fn callers_who_gave_up_leave_the_line_to_others_and_nothing_behind() {
     let ledger = world.ledger.clone();
     let live = tokio::spawn(async move { ledger.reserve(ask(9_001, "live", 0)).await });
     tokio::task::yield_now().await;
-    release.send(()).unwrap();
-    holder.await.unwrap().unwrap();
+    lock.release().await;
     for call in [first, live] {
         let answer = call.await.unwrap();
         assert!(matches!(answer, Ok(Reserved::Granted(_))), "{answer:?}");

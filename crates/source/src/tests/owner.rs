@@ -263,7 +263,7 @@ async fn a_deadline_ends_a_reader_and_an_extension_keeps_it() {
     };
     let refused = input.extend(&far).await.unwrap();
     let most_millis = 600_000;
-    let previous = wish_until(&held);
+    let previous = held.until;
     assert_eq!(
         refused,
         ExtendAnswer::Deadline {
@@ -310,10 +310,6 @@ async fn a_deadline_ends_a_reader_and_an_extension_keeps_it() {
         matches!(late, AdmitAnswer::Denied { why: Denied::Expired }),
         "{late:?}"
     );
-}
-
-fn wish_until(held: &Extended) -> Timestamp {
-    held.until
 }
 
 #[tokio::test]

@@ -65,8 +65,6 @@ pub(super) struct Ledger {
     pub(super) says: Mutex<HashMap<FenceHash, Result<(), NotLive>>>,
 }
 
-// A key that is random bytes already.
-#[allow(clippy::derived_hash_with_manual_eq, reason = "no manual equality here")]
 impl Assignments for Ledger {
     fn live<'a>(&'a self, terms: &'a Terms) -> BoxFuture<'a, Result<(), NotLive>> {
         let said = self.says.lock().unwrap().get(&terms.fence).copied();
