@@ -138,7 +138,8 @@ async fn a_film_in_another_state_is_not_opened_and_a_replaced_one_goes_on_as_it_
 
 #[tokio::test]
 async fn a_retirement_cuts_a_reader_off_that_takes_nothing_and_is_proved_after_it() {
-    let stage = Stage::new(system()).await;
+    // No timer ends anything here: neither a deadline nor a look at the certificate's.
+    let stage = Stage::new(Arc::new(noon())).await;
     let bytes = film(16 << 20);
     let granted = stage.granted("op", "a", &bytes).await;
     let worker = stage.client(&stage.worker);
